@@ -25,6 +25,8 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// The directory of the embedded store, or the address of a PostgreSQL database: `postgres://user:password@host/database`.
     pub store: String,
+    /// How many bytes of the disk an embedded store keeps for cancels and deliveries: when less is free, creates are refused.
+    pub disk_reserve: u64,
     /// The certificate chain for TLS, as a PEM file.
     pub tls_cert: Option<PathBuf>,
     /// The private key for TLS, as a PEM file.
@@ -123,6 +125,7 @@ impl Default for ServerConfig {
         ServerConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 7117)),
             store: "./tourbillon-data".to_owned(),
+            disk_reserve: 256 << 20,
             tls_cert: None,
             tls_key: None,
             keys_file: None,

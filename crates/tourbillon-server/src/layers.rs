@@ -54,7 +54,8 @@ fn presented_key(headers: &HeaderMap) -> Option<String> {
 
 fn unauthorized(path: &str) -> Response {
     let detail = "an API key is needed: send `Authorization: Bearer tbk_…`. `tourbillon key create` makes one";
-    let problem = Problem::new(http::StatusCode::UNAUTHORIZED, "unauthorized", "There is no valid API key", detail);
+    let problem =
+        Problem::new(http::StatusCode::UNAUTHORIZED, "/problems/unauthorized", "There is no valid API key", detail);
     let mut response = problem.into_response();
     // A browser asks its user for a password, which is the key.
     let is_api = path.starts_with("/v1/") || path == "/metrics";

@@ -11,9 +11,11 @@ use tourbillon_durable::{StoreError, TimersError};
 pub(crate) struct Problem {
     /// Names the kind of problem: `/problems/conflict`, for example. The page `/docs` lists them.
     #[serde(rename = "type")]
-    pub(crate) kind: String,
+    #[schema(value_type = String)]
+    pub(crate) kind: &'static str,
     /// The problem in a few words, the same for all of its kind.
-    pub(crate) title: String,
+    #[schema(value_type = String)]
+    pub(crate) title: &'static str,
     /// The status code of the answer.
     pub(crate) status: u16,
     /// What is wrong with this request, and what to do.
@@ -30,10 +32,15 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    pub(crate) fn new(status: StatusCode, kind: &str, title: &str, detail: impl Into<String>) -> Problem {
+    pub(crate) fn new(
+        status: StatusCode,
+        kind: &'static str,
+        title: &'static str,
+        detail: impl Into<String>,
+    ) -> Problem {
         Problem {
-            kind: format!("/problems/{kind}"),
-            title: title.to_owned(),
+            kind,
+            title,
             status: status.as_u16(),
             detail: detail.into(),
             id: None,
@@ -43,34 +50,34 @@ impl Problem {
     }
 
     pub(crate) fn bad_request(detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::BAD_REQUEST, "bad-request", "The request cannot be understood", detail)
+        Problem::new(StatusCode::BAD_REQUEST, "/problems/bad-request", "The request cannot be understood", detail)
     }
 
     pub(crate) fn invalid(detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", "The request cannot be carried out", detail)
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "/problems/invalid", "The request cannot be carried out", detail)
     }
 
     pub(crate) fn forbidden(detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::FORBIDDEN, "forbidden", "This is not allowed", detail)
+        Problem::new(StatusCode::FORBIDDEN, "/problems/forbidden", "This is not allowed", detail)
     }
 
     pub(crate) fn not_found(detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::NOT_FOUND, "not-found", "There is no such thing", detail)
+        Problem::new(StatusCode::NOT_FOUND, "/problems/not-found", "There is no such thing", detail)
     }
 
     pub(crate) fn conflict(detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::CONFLICT, "conflict", "The request conflicts with the present state", detail)
+        Problem::new(StatusCode::CONFLICT, "/problems/conflict", "The request conflicts with the present state", detail)
     }
 
     pub(crate) fn too_many(detail: impl Into<String>, retry_after: u64) -> Problem {
         let title = "There are too many requests";
-        let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", title, detail);
+        let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "/problems/too-many-requests", title, detail);
         Problem { retry_after: Some(retry_after.max(1)), ..problem }
     }
 
     pub(crate) fn unavailable(detail: impl Into<String>) -> Problem {
         let title = "The store cannot be used at the moment";
-        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", title, detail);
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "/problems/unavailable", title, detail);
         Problem { retry_after: Some(1), ..problem }
     }
 }
@@ -90,7 +97,7 @@ impl From<TimersError> for Problem {
             TimersError::Store(StoreError::Full(_)) => {
                 let title = "The store is full";
                 let detail = format!("{detail}. Cancels and deliveries go on: free some space, then try again");
-                let problem = Problem::new(StatusCode::INSUFFICIENT_STORAGE, "store-full", title, detail);
+                let problem = Problem::new(StatusCode::INSUFFICIENT_STORAGE, "/problems/store-full", title, detail);
                 Problem { retry_after: Some(10), ..problem }
             }
             TimersError::Store(StoreError::Uncertain(_)) => Problem::unavailable(format!(

@@ -29,10 +29,15 @@ async fn nothing(uri: Uri) -> Problem {
 
 async fn not_allowed(method: Method, uri: Uri) -> Problem {
     let detail = format!("{} does not take {method}: /docs lists what it takes", uri.path());
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "The method is not allowed here", detail)
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "/problems/method-not-allowed",
+        "The method is not allowed here",
+        detail,
+    )
 }
 
 fn panicked() -> Problem {
     let detail = "the server has a fault, and goes on: please report what you sent";
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server has a fault", detail)
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "/problems/internal", "The server has a fault", detail)
 }

@@ -187,8 +187,8 @@ async fn open_timers(config: &ServerConfig) -> Result<Timers, ServeError> {
         let store = PostgresStore::open(PostgresOptions::new(&config.store)?).await?;
         return Ok(builder.build(store)?);
     }
-    let directory = config.store.clone();
-    let open = move || EmbeddedStore::open(directory);
+    let (directory, reserve) = (config.store.clone(), config.disk_reserve);
+    let open = move || EmbeddedStore::options().reserve(reserve).open(directory);
     let store = runtime.spawn_blocking(open).await.map_err(|_| TimersError::Ended)??;
     Ok(builder.build(store)?)
 }

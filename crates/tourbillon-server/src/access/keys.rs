@@ -294,7 +294,7 @@ mod tests {
         let ring = KeyRing::open(file.clone()).unwrap();
         assert!(file.revoke(&text[4..20]).unwrap() && !file.revoke("nobody").unwrap());
         let long_ago = |known: &mut KnownKeys| {
-            (known.looked, known.modified) = (known.looked.checked_sub(FRESH * 2).unwrap(), None)
+            (known.looked, known.modified) = (known.looked.checked_sub(FRESH * 2).unwrap(), None);
         };
         long_ago(&mut ring.known.lock().unwrap());
         assert!(ring.find(&text).is_none());

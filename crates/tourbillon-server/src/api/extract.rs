@@ -45,7 +45,12 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
         return Ok(());
     }
     let detail = "send the body as JSON, with the header `Content-Type: application/json`";
-    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "The body is not JSON", detail))
+    Err(Problem::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "/problems/unsupported-media-type",
+        "The body is not JSON",
+        detail,
+    ))
 }
 
 async fn read_body(body: Body, limit: usize, time: Duration) -> Result<Bytes, Problem> {
@@ -55,12 +60,12 @@ async fn read_body(body: Body, limit: usize, time: Duration) -> Result<Bytes, Pr
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             let detail =
                 format!("the body has more than {limit} bytes: send several requests, or store payloads elsewhere");
-            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large", detail))
+            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "/problems/too-large", "The body is too large", detail))
         }
         Ok(Err(_)) => Err(Problem::bad_request("the body ended before it was complete")),
         Err(_) => {
             let detail = format!("the body took longer than {time:?}");
-            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", "The request took too long", detail))
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "/problems/timeout", "The request took too long", detail))
         }
     }
 }

@@ -231,12 +231,11 @@ fn check_lease(lease: Duration) -> Result<Duration, Problem> {
     Err(Problem::invalid("a lease is 1 s to 12 h: extend it if a worker takes longer"))
 }
 
+/// Receipts with their texts, and texts that are none.
+type ReadReceipts = (Vec<String>, Vec<Receipt>, Vec<String>);
+
 /// Returns the receipts of this queue with their texts, and the texts that are none.
-fn read_receipts(
-    state: &AppState,
-    texts: Vec<String>,
-    kind: &str,
-) -> Result<(Vec<String>, Vec<Receipt>, Vec<String>), Problem> {
+fn read_receipts(state: &AppState, texts: Vec<String>, kind: &str) -> Result<ReadReceipts, Problem> {
     let most = state.config().limits.pull;
     if texts.is_empty() || texts.len() > most {
         return Err(Problem::invalid(format!("give 1 to {most} receipts")));

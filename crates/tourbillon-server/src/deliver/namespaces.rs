@@ -18,11 +18,14 @@ const MOST_IDLE: usize = 10_000;
 pub(crate) struct DeliveryPlaces(Arc<PlacesInner>);
 
 struct PlacesInner {
-    limit_of: Box<dyn Fn(&str) -> Option<usize> + Send + Sync>,
+    config: ServerConfig,
     webhooks: Mutex<HashMap<String, Places>>,
     /// What workers hold of namespaces that have a limit, and until when.
-    pulled: Mutex<HashMap<String, HashMap<Receipt, Instant>>>,
+    pulled: Mutex<HashMap<String, HeldRows>>,
 }
+
+/// Rows that workers hold, and until when.
+type HeldRows = HashMap<Receipt, Instant>;
 
 /// A place, or the freedom of a namespace without a limit.
 pub(crate) struct DeliveryPlace {
@@ -32,13 +35,16 @@ pub(crate) struct DeliveryPlace {
 impl DeliveryPlaces {
     pub(crate) fn new(config: &ServerConfig) -> DeliveryPlaces {
         let config = config.clone();
-        let limit_of = Box::new(move |namespace: &str| config.namespace(namespace).deliveries);
-        DeliveryPlaces(Arc::new(PlacesInner { limit_of, webhooks: Mutex::default(), pulled: Mutex::default() }))
+        DeliveryPlaces(Arc::new(PlacesInner { config, webhooks: Mutex::default(), pulled: Mutex::default() }))
+    }
+
+    fn limit_of(&self, namespace: &str) -> Option<usize> {
+        self.0.config.namespace(namespace).deliveries
     }
 
     /// Takes a place for a webhook; `None` if the namespace has none for some time.
     pub(crate) async fn take(&self, namespace: &str) -> Option<DeliveryPlace> {
-        let Some(limit) = (self.0.limit_of)(namespace) else { return Some(DeliveryPlace { _place: None }) };
+        let Some(limit) = self.limit_of(namespace) else { return Some(DeliveryPlace { _place: None }) };
         let places = {
             let mut all = self.0.webhooks.lock().unwrap_or_else(PoisonError::into_inner);
             if all.len() >= MOST_IDLE {
@@ -51,7 +57,7 @@ impl DeliveryPlaces {
 
     /// Returns how many of `wanted` rows workers of a namespace may pull now.
     pub(crate) fn pull_room(&self, namespace: &str, wanted: usize) -> usize {
-        let Some(limit) = (self.0.limit_of)(namespace) else { return wanted };
+        let Some(limit) = self.limit_of(namespace) else { return wanted };
         let mut pulled = self.0.pulled.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(held) = pulled.get_mut(namespace) else { return wanted.min(limit) };
         let now = Instant::now();
@@ -61,7 +67,7 @@ impl DeliveryPlaces {
 
     /// Records that a worker holds rows.
     pub(crate) fn hold(&self, namespace: &str, receipts: impl Iterator<Item = Receipt>, lease: Duration) {
-        if (self.0.limit_of)(namespace).is_some() {
+        if self.limit_of(namespace).is_some() {
             let until = Instant::now() + lease;
             let mut pulled = self.0.pulled.lock().unwrap_or_else(PoisonError::into_inner);
             pulled.entry(namespace.to_owned()).or_default().extend(receipts.map(|receipt| (receipt, until)));
