@@ -21,7 +21,7 @@ use crate::support::{all_rows, options, verify};
 
 /// Names the directory and the seed for the child.
 const CHILD: &str = "TOURBILLON_CRASH_CHILD";
-const TEST: &str = "crash::q1_q2_what_was_acknowledged_survives_kill_9";
+const TEST: &str = "crash::q1_q2_d49_what_was_acknowledged_survives_kill_9";
 
 /// How many times a process is killed: `TOURBILLON_KILLS` asks for more.
 fn kills() -> u64 {

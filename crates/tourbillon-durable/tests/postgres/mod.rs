@@ -6,6 +6,7 @@ pub(crate) mod stories;
 use std::future::Future;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls};
@@ -77,6 +78,15 @@ impl Schema {
     /// Runs statements, in which `tourbillon.` stands for this schema.
     pub(crate) fn run(&self, statements: &str) {
         wait(self.client().batch_execute(&self.sql(statements))).expect("the statements are right");
+    }
+
+    /// Sets the store's clock so far ahead of the server's.
+    pub(crate) fn set_clock(&self, ahead: Duration) {
+        self.run(&format!(
+            "CREATE OR REPLACE FUNCTION tourbillon.now_micros() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS
+            $$ SELECT tourbillon.micros(clock_timestamp()) + {} $$",
+            ahead.as_micros()
+        ));
     }
 
     /// Writes this schema in the place of `tourbillon`.

@@ -20,6 +20,8 @@ pub(crate) struct Totals {
     pub(crate) lost_answers: u64,
     pub(crate) pauses: u64,
     pub(crate) clock_steps: u64,
+    pub(crate) store_pauses: u64,
+    pub(crate) copies: u64,
 }
 
 /// What the store has committed.
@@ -98,5 +100,7 @@ impl AddAssign for Totals {
         self.lost_answers += other.lost_answers;
         self.pauses += other.pauses;
         self.clock_steps += other.clock_steps;
+        self.store_pauses += other.store_pauses;
+        self.copies += other.copies;
     }
 }

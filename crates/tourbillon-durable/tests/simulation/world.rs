@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use tourbillon_durable::core::{Action, DeliveryId, Input};
 use tourbillon_durable::spec::{FirstDue, Limits};
 use tourbillon_durable::store::{
-    CancelOp, CreateAnswer, CreateOp, DueQuery, Heartbeat, MemoryTables, NodeId, RescheduleAnswer, RescheduleOp,
-    RowState, ShardId, StoreTraits, Target, TimerRow, Verdict, WriteAnswer, WriteOp,
+    CancelOp, CreateAnswer, CreateOp, DueQuery, Heartbeat, ImportAnswer, ImportOp, MemoryTables, NodeId,
+    RescheduleAnswer, RescheduleOp, RowState, ShardId, StoreTraits, Target, TimerRow, Verdict, WriteAnswer, WriteOp,
 };
 use tourbillon_durable::{MissedFires, NewTimer, OnConflict, RetryPolicy, StoreError, StoreTime, TimerId};
 use tourbillon_tools::Random;
@@ -210,6 +210,8 @@ impl World {
     }
 
     fn deliver(&mut self, node: u64, id: DeliveryId, row: &TimerRow) {
+        let is_paused = self.nodes.get(&node).is_some_and(|node| node.core.is_paused());
+        assert!(!is_paused, "o4: a node that knows of the pause delivers {row:?}");
         self.ledger.deliver(row);
         let verdict = match self.random.below(8) {
             0 if self.is_troubled => Verdict::Dead { error: "dead".into() },
@@ -403,7 +405,9 @@ impl World {
         let number = (!numbers.is_empty()).then(|| numbers[self.random.index(numbers.len())]);
         let for_a_while = self.time + self.random.below(12_000_000);
         let step = self.random.below(20_000_000) as i64 - 10_000_000;
-        match (self.random.below(6), number) {
+        match (self.random.below(8), number) {
+            (6, number) => self.pause_or_resume(number),
+            (7, _) => self.copy(),
             // A store of one process is opened again only after the process is dead.
             (0 | 1, Some(number)) => {
                 self.ledger.totals.crashes += 1;
@@ -432,6 +436,36 @@ impl World {
         }
     }
 
+    /// A client pauses the store or ends its pause, by a node that hears of it at once.
+    fn pause_or_resume(&mut self, number: Option<u64>) {
+        let is_paused = self.random.one_in(2);
+        self.tables.set_paused(is_paused);
+        self.ledger.totals.store_pauses += u64::from(is_paused);
+        // A store of one process is paused by that process.
+        if let Some(number) = number.filter(|_| !self.traits.has_other_writers || self.random.one_in(2)) {
+            self.tell(number, Input::Paused(is_paused));
+        }
+    }
+
+    /// An export of all rows is imported into another store, with other shards: it has the same timers, and whole indexes (O4).
+    fn copy(&mut self) {
+        let mut copy = MemoryTables::new(if self.traits.shards == 1 { 8 } else { 1 });
+        let import = |row: &TimerRow| WriteOp::Import(ImportOp { row: row.clone() });
+        let ops: Vec<WriteOp> = self.tables.rows().map(import).collect();
+        let count = ops.len();
+        let answers = copy.write(ops.clone(), self.store_now()).unwrap();
+        assert!(answers.iter().all(|answer| *answer == WriteAnswer::Import(ImportAnswer::Written)), "{answers:?}");
+        let again = copy.write(ops, self.store_now()).unwrap();
+        assert!(again.iter().all(|answer| *answer == WriteAnswer::Import(ImportAnswer::Exists)), "{again:?}");
+        copy.check().unwrap();
+        assert_eq!(copy.rows().count(), count);
+        for (from, to) in self.tables.rows().zip(copy.rows()) {
+            assert_eq!((from.id, &from.spec, from.due, from.attempt), (to.id, &to.spec, to.due, to.attempt));
+            assert!(to.state != RowState::Claimed && to.wake >= from.due.min(from.wake));
+        }
+        self.ledger.totals.copies += 1;
+    }
+
     /// Does what a store of one process does when it is opened: nobody else can have it.
     fn reopen_store(&mut self, old: u64) {
         let node = NodeId(TimerId::from_u128(u128::from(old)).as_uuid());
@@ -443,11 +477,15 @@ impl World {
 
     fn heal(&mut self) {
         self.is_troubled = false;
+        self.tables.set_paused(false);
         for node in self.nodes.values_mut() {
             (node.skew, node.cut_off_until, node.paused_until) = (0, 0, 0);
         }
         let numbers: Vec<u64> = self.nodes.keys().copied().collect();
-        numbers.into_iter().for_each(|number| self.plan_tick(number));
+        for number in numbers {
+            self.tell(number, Input::Paused(false));
+            self.plan_tick(number);
+        }
     }
 
     /// Nothing that was due is left: what the store acknowledged was delivered, cancelled or given up.

@@ -3,6 +3,7 @@
 mod basic;
 mod batches;
 mod events;
+mod faults;
 mod pause;
 mod typed;
 

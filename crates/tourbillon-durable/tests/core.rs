@@ -1,0 +1,80 @@
+//! The core alone: what it asks for while nothing is due.
+
+use std::time::Duration;
+
+use tourbillon_durable::core::{Action, Core, CoreConfig, Input, Now, Wakeup};
+use tourbillon_durable::store::{DuePage, NodeId, Ownership, ShardId, StoreTraits};
+use tourbillon_durable::{StoreTime, TimerId};
+
+const NOW: StoreTime = StoreTime::from_micros(1_800_000_000_000_000);
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// A node that owns its shards, has one handler and has loaded a window in which nothing is due.
+fn idle_core(has_other_writers: bool, next_wake: Option<StoreTime>) -> Core {
+    let config = CoreConfig {
+        node: NodeId(TimerId::from_u128(1).as_uuid()),
+        store: StoreTraits { shards: 1, parallel_writes: 1, has_other_writers },
+        delivery_lease: Duration::from_secs(30),
+        node_lease: Duration::from_secs(10),
+        window: WINDOW,
+        rescan: Duration::from_millis(250),
+        rows_in_memory: 1_000,
+        page: 100,
+        retry: Duration::from_millis(200),
+    };
+    let mut core = Core::new(config);
+    let mut inputs = vec![Input::Registered { kind: "mail".into(), limit: 1 }, Input::Tick];
+    while let Some(input) = inputs.pop() {
+        for action in core.handle(Now { store: NOW, steady: Duration::ZERO }, input) {
+            inputs.push(match action {
+                Action::Heartbeat(_) => {
+                    let shards = vec![(ShardId(0), 1)];
+                    let ownership = Ownership { shards, fair_share: 1, now: NOW, is_paused: false };
+                    Input::Owned { sent: Duration::ZERO, result: Ok(ownership) }
+                }
+                Action::Scan(scan, query) => {
+                    let page = DuePage { entries: Vec::new(), has_more: false, next_wake };
+                    Input::Scanned { kind: query.kind, scan, result: Ok(page) }
+                }
+                Action::Orphans { kind, .. } => Input::OrphansFound { kind, result: Ok(Vec::new()) },
+                other => panic!("there is nothing to do: {other:?}"),
+            });
+        }
+    }
+    core
+}
+
+#[test]
+fn q6_a_store_of_one_process_is_not_asked_again_before_its_first_timer_is_near() {
+    let in_an_hour = NOW.saturating_add(Duration::from_secs(3600));
+    let core = idle_core(false, Some(in_an_hour));
+    let near = in_an_hour.saturating_sub(WINDOW);
+    assert_eq!(core.next_wakeup(), Wakeup { store: Some(near), steady: None });
+    let core = idle_core(false, Some(StoreTime::MAX));
+    assert_eq!(core.next_wakeup(), Wakeup::default(), "without timers it is never asked");
+}
+
+#[test]
+fn q6_a_shared_store_is_asked_less_than_ten_times_a_second() {
+    let mut core = idle_core(true, None);
+    let (mut steady, mut requests) = (Duration::ZERO, 0);
+    let until = Duration::from_secs(60);
+    while let Some(at) = core.next_wakeup().steady.filter(|at| *at < until) {
+        steady = at.max(steady + Duration::from_micros(1));
+        let store = NOW.saturating_add(steady);
+        for action in core.handle(Now { store, steady }, Input::Tick) {
+            requests += 1;
+            let answer = match action {
+                Action::Heartbeat(_) => {
+                    let shards = vec![(ShardId(0), 1)];
+                    let ownership = Ownership { shards, fair_share: 1, now: store, is_paused: false };
+                    Input::Owned { sent: steady, result: Ok(ownership) }
+                }
+                Action::Scan(scan, query) => Input::Scanned { kind: query.kind, scan, result: Ok(DuePage::default()) },
+                other => panic!("there is nothing to do: {other:?}"),
+            };
+            core.handle(Now { store, steady }, answer);
+        }
+    }
+    assert!((60..600).contains(&requests), "{requests} requests in a minute");
+}

@@ -1,0 +1,79 @@
+//! The store in PostgreSQL.
+//!
+//! Without a server every test prints `NOT TESTED ON POSTGRESQL` and passes: see `../postgres/cluster.rs`.
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+mod faults;
+mod functions;
+mod nodes;
+#[path = "../postgres/mod.rs"]
+mod postgres;
+mod requests;
+mod timers;
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use conformance::ask::{
+    arm, ask, cancel_key, cancel_name, claim, create, create_op, due, epoch_of, finish, own, take, write_all,
+};
+use postgres::stories::{beat, ends_within, far, past};
+use postgres::{Schema, wait};
+use tourbillon_durable::store::{
+    ClaimAnswer, ClaimOp, CreateAnswer, DueEntry, FinishOp, ListFilter, RowState, ShardId, Store, Verdict, WriteAnswer,
+    WriteOp,
+};
+use tourbillon_durable::{MissedFires, NewTimer, OnConflict, StoreError, StoreTime, TimerId};
+use tourbillon_tools::Random;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn q1_q2_q3_q4_q7_the_store_in_postgresql_does_what_every_store_does() {
+    conform(Schema::options);
+}
+
+#[test]
+fn q1_q2_q3_q4_q7_the_same_without_prepared_statements_as_poolers_need_it() {
+    conform(|schema| schema.options().prepared_statements(false));
+}
+
+fn conform(options: impl Fn(&Schema) -> tourbillon_durable::store::PostgresOptions) {
+    let Some(first) = Schema::new() else { return };
+    let schemas = RefCell::new(vec![first]);
+    conformance::all(|| {
+        let schema = Schema::new().expect("the server is there");
+        let store = schema.open(options(&schema)).expect("the server works");
+        schemas.borrow_mut().push(schema);
+        Arc::new(store)
+    });
+}
+
+fn created(answer: &WriteAnswer) -> DueEntry {
+    match answer {
+        WriteAnswer::Create(CreateAnswer::Created { entry, .. }) => *entry,
+        other => panic!("the timer was not created: {other:?}"),
+    }
+}
+
+fn claim_op(entry: DueEntry, epoch: u64) -> WriteOp {
+    WriteOp::Claim(ClaimOp { id: entry.id, version: entry.version, epoch, token: 1, lease: SECOND * 3600 })
+}
+
+fn is_claimed(answer: &WriteAnswer) -> bool {
+    matches!(answer, WriteAnswer::Claim(ClaimAnswer::Claimed { .. }))
+}
+
+fn finish_op(answer: WriteAnswer) -> WriteOp {
+    match answer {
+        WriteAnswer::Claim(ClaimAnswer::Claimed { row, .. }) => {
+            let (attempt, epoch) = (row.attempt, row.epoch);
+            WriteOp::Finish(FinishOp { id: row.id, attempt, epoch, verdict: Verdict::Done })
+        }
+        other => panic!("the row was not claimed: {other:?}"),
+    }
+}

@@ -1,0 +1,139 @@
+//! Nodes that share the store: leases, claims and hints.
+
+use super::*;
+
+#[test]
+fn o9_q7_a_node_whose_lease_has_run_out_is_taken_over_and_fenced() {
+    let Some(schema) = Schema::new() else { return };
+    let (first, second) = (schema.store(), schema.store());
+    let lease = SECOND * 1_000;
+    let old = beat(&first, 1, lease).unwrap();
+    assert_eq!(old.shards.len(), 256);
+    let (row, _) = take(&first, &old, arm(&first, 1, past("mail")));
+    assert_eq!(beat(&second, 2, SECOND).unwrap().shards, [], "the first node is alive");
+    // It keeps its shards and their epochs as long as it says that it lives.
+    schema.set_clock(lease / 2);
+    assert_eq!(beat(&first, 1, lease).unwrap().shards, old.shards);
+    schema.set_clock(lease);
+    assert_eq!(beat(&second, 2, SECOND).unwrap().shards, [], "its lease is not over");
+    schema.set_clock(lease * 2);
+    let new = beat(&second, 2, lease).unwrap();
+    assert_eq!((new.shards.len(), new.fair_share), (256, 256));
+    assert!(new.shards.iter().zip(&old.shards).all(|(new, old)| new.1 == old.1 + 1));
+    // The first one comes back: it can neither finish nor claim.
+    assert!(finish(&first, &row, Verdict::Done).is_err());
+    let waiting = arm(&first, 2, past("mail"));
+    assert_eq!(claim(&first, &old, waiting), ClaimAnswer::Fenced);
+    let shards: Vec<ShardId> = new.shards.iter().map(|(shard, _)| *shard).collect();
+    let orphans = ask(|reply| second.orphans("mail".into(), shards, 10, reply)).unwrap();
+    assert_eq!(orphans.iter().map(|entry| entry.id).collect::<Vec<_>>(), [row.id]);
+    assert_eq!(take(&second, &new, orphans[0]).0.attempt, 2);
+}
+
+#[test]
+fn q7_a_transaction_that_hangs_with_the_epoch_of_a_shard_delays_that_shard_only() {
+    let Some(schema) = Schema::new() else { return };
+    let store = schema.store();
+    beat(&store, 1, SECOND * 100).unwrap();
+    // What a process does that stops in the middle of a claim.
+    let zombie = schema.client();
+    let hold = schema.sql("BEGIN; SELECT epoch FROM tourbillon.shards WHERE shard = 7 FOR SHARE");
+    wait(zombie.batch_execute(&hold)).unwrap();
+    schema.set_clock(SECOND * 100);
+    let start = Instant::now();
+    let taken = beat(&store, 2, SECOND * 3600).unwrap();
+    assert_eq!(taken.shards.len(), 255, "all but one");
+    assert!(taken.shards.iter().all(|(shard, _)| *shard != ShardId(7)));
+    assert_eq!(beat(&store, 2, SECOND * 3600).unwrap().shards.len(), 255);
+    assert!(start.elapsed() < SECOND * 4, "no heartbeat waits for it: {:?}", start.elapsed());
+    wait(zombie.batch_execute("ROLLBACK")).unwrap();
+    assert_eq!(beat(&store, 2, SECOND * 3600).unwrap().shards.len(), 256);
+}
+
+#[test]
+fn d51_claims_of_different_shards_do_not_wait_for_each_other() {
+    let Some(schema) = Schema::new() else { return };
+    let store = schema.store();
+    let owner = own(&store, 1);
+    let entries: Vec<DueEntry> = (1..=20_u128).map(|id| arm(&store, id, past("mail").name(id.to_string()))).collect();
+    // A transaction has one row and the epoch of its shard, and stays open.
+    let application = schema.client();
+    let hold = schema.sql(&format!(
+        "BEGIN; SELECT FROM tourbillon.timers WHERE id = '{}' FOR UPDATE; SELECT FROM tourbillon.shards WHERE shard = {} FOR SHARE",
+        entries[0].id.timer, entries[0].shard.0
+    ));
+    wait(application.batch_execute(&hold)).unwrap();
+    let ops: Vec<WriteOp> = entries.iter().map(|entry| claim_op(*entry, epoch_of(&owner, entry.shard))).collect();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let claimer = store.clone();
+    let is_done = ends_within(SECOND * 20, move || sender.send(write_all(&claimer, ops)).unwrap());
+    assert!(is_done, "the claims of other rows, even in one batch, do not wait");
+    let answers = receiver.recv().unwrap();
+    assert_eq!(answers[0], WriteAnswer::Claim(ClaimAnswer::Lost));
+    assert!(answers[1..].iter().all(is_claimed));
+    wait(application.batch_execute("ROLLBACK")).unwrap();
+    // The row is still armed, and the next look shows it.
+    let page = due(&store, "mail", StoreTime::from_micros(2_000_000_000_000), 10);
+    assert_eq!(page.entries, [entries[0]]);
+    take(&store, &owner, page.entries[0]);
+}
+
+#[test]
+fn d56_a_long_transaction_does_not_make_claims_slow() {
+    let Some(schema) = Schema::new() else { return };
+    let store = schema.store();
+    let owner = own(&store, 1);
+    let pinned = schema.client();
+    wait(
+        pinned.batch_execute(
+            &schema.sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tourbillon.timers"),
+        ),
+    )
+    .unwrap();
+    // One round creates, claims and finishes: the dead versions of all rounds pile up under the old snapshot.
+    let round = |number: u128| {
+        let start = Instant::now();
+        let ops = (1..=200).map(|id| create_op(number * 1000 + id, past("mail"))).collect();
+        let entries: Vec<DueEntry> = write_all(&store, ops).iter().map(created).collect();
+        let found = due(&store, "mail", StoreTime::from_micros(2_000_000_000_000), 1000).entries;
+        assert_eq!(found.len(), 200);
+        let claims = entries.iter().map(|entry| claim_op(*entry, epoch_of(&owner, entry.shard))).collect();
+        let finishes = write_all(&store, claims).into_iter().map(finish_op).collect();
+        write_all(&store, finishes);
+        beat(&store, 1, SECOND * 3600).unwrap();
+        start.elapsed()
+    };
+    let times: Vec<Duration> = (1..=40).map(round).collect();
+    let (first, last) = (times[1..6].iter().min().unwrap(), times[35..].iter().min().unwrap());
+    println!("a round took {first:?} first, {last:?} beside 8,000 dead rows");
+    // A scan of all dead rows for each row would cost a hundred times as much; what grows is the look along the index of times.
+    assert!(*last < *first * 20 + Duration::from_millis(200), "{first:?} became {last:?}");
+    wait(pinned.batch_execute("COMMIT")).unwrap();
+}
+
+#[test]
+fn d55_a_hint_tells_other_stores_of_what_is_due_soon_and_of_nothing_else() {
+    let Some(schema) = Schema::new() else { return };
+    let (listener, creator) = (schema.store(), schema.store());
+    let (sender, hints) = std::sync::mpsc::channel();
+    listener.listen(move |due| _ = sender.send(due));
+    let next = || hints.recv_timeout(SECOND * 30).expect("a hint comes");
+    assert_eq!(next(), StoreTime::ZERO, "hints before it listened were lost");
+    let soon = |id| create_op(id, NewTimer::after("mail", Duration::from_millis(500)));
+    write_all(&creator, vec![create_op(1, far("mail")), create_op(2, past("mail")), soon(3)]);
+    assert_eq!(next(), StoreTime::from_micros(1_000_000_000_000), "one hint for the batch: the earliest");
+    // What is far away, and what belongs to the creator itself, is no news for others.
+    write_all(&creator, vec![create_op(4, far("mail"))]);
+    own(&creator, 1);
+    write_all(&creator, vec![create_op(5, past("mail"))]);
+    schema
+        .run("SELECT tourbillon.create_timer('mail', after => '1 s'), tourbillon.create_timer('mail', after => '1 h')");
+    assert_eq!(next(), StoreTime::ZERO, "the function does not say when");
+    wait(schema.client().batch_execute(&format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN \"{}\"'",
+        schema.name
+    )))
+    .unwrap();
+    assert_eq!(next(), StoreTime::ZERO, "it listens again");
+    assert_eq!(hints.try_recv().ok(), None);
+}

@@ -1,0 +1,28 @@
+//! `Timers` on the store.
+
+use super::*;
+
+/// Creates, delivers and cancels by `timers`, which are those of a database.
+fn use_timers(timers: &tourbillon_durable::BlockingTimers) {
+    let (sender, fired) = std::sync::mpsc::channel();
+    timers
+        .timers()
+        .on("soon", move |delivery| {
+            let (sender, on_tokio) = (sender.clone(), tokio::runtime::Handle::try_current().is_ok());
+            async move { sender.send((delivery.attempt(), on_tokio)).map_err(|error| error.to_string()) }
+        })
+        .unwrap();
+    timers.create(far("later").key("kept")).unwrap();
+    timers.create(NewTimer::after("soon", Duration::from_millis(5))).unwrap();
+    assert_eq!(fired.recv_timeout(Duration::from_secs(30)).unwrap(), (1, true));
+    assert_eq!(timers.cancel("kept").unwrap().cancelled, 1);
+    timers.shutdown(Duration::from_secs(30)).unwrap();
+}
+
+#[test]
+fn q1_v1_timers_of_a_database_deliver_on_tokio_and_without_a_runtime_of_the_callers() {
+    let Some(schema) = Schema::new() else { return };
+    let timers = wait(tourbillon_durable::Timers::builder().connect_with(schema.options())).unwrap();
+    use_timers(&timers.blocking());
+    use_timers(&tourbillon_durable::Timers::builder().connect_blocking(schema.options()).unwrap());
+}
