@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn o3_a_password_is_not_shown() {
+    fn a_password_is_not_shown() {
         assert_eq!(without_password("postgres://me:secret@host:5432/app"), "postgres://me@host:5432/app");
         assert_eq!(without_password("postgres://host/app"), "postgres://host/app");
         assert_eq!(without_password("/var/lib/timers"), "/var/lib/timers");

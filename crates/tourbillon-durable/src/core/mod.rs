@@ -24,6 +24,10 @@
 //! A store with other writers gives no notices of their commits. There the lane scans its window again at a fixed pace (D55); a hint only makes
 //! that sooner.
 //!
+//! # Why a paused store delivers nothing
+//! A core counts its store as paused until the first answer to a heartbeat says otherwise, and claims nothing before that. When the node itself hears of a
+//! pause, answers to heartbeats that were sent before do not end it. A claim that was under way at that moment is given back undelivered.
+//!
 //! # Why a stale entry does no harm
 //! An entry in the wheel is only a reason to ask. A claim succeeds only if the row still has the version of the entry, is due by the store's clock and
 //! belongs to the epoch of this node.

@@ -8,6 +8,20 @@
 //!    occurrence of them. Dead letters are never heads.
 //! 2. At most one timer of a namespace has heads under a key.
 //! 3. A row that is armed has never been acknowledged, and a row that was cancelled is gone: so no row is delivered after its end (Q2).
+//!
+//! # Why each race has one winner
+//! A store runs transactions on the same row one after the other: the embedded one has a single writer, PostgreSQL locks the rows of a batch.
+//! - *Claim against cancel or reschedule* (Q2). The claim comes first: the cancel finds the row claimed, and counts it as in flight. The cancel comes first: the claim
+//!   finds no row, or after a reschedule another version, and is lost. Nothing is both counted as cancelled and delivered.
+//! - *Two deliveries of one row* (V5). Each claim raises the attempt. A finish or an extension names its attempt, so of all deliveries only the last can
+//!   end the row, and only once, because the end removes it or arms it.
+//! - *Takeover* (Q7). It raises the epoch of the shard in a transaction. A claim reads that epoch in its own transaction, on PostgreSQL with a lock that the takeover waits
+//!   for. So a claim of the old owner is committed before the takeover, which then finds the row as an orphan; or it comes after it and is
+//!   fenced. The same holds for a finish: it is before the takeover, or refused.
+//! - *Pulls*. A worker's claim compares no epoch; it is decided by the version alone, as any two claims are. Its fence stands in the row, so that only the
+//!   worker can end it, and a takeover does not take the row for an orphan. Its lease decides when others may claim it.
+//! - *Repeated requests*. A claim whose answer was lost is asked again with its token and finds its own row. A finish that is repeated is stale, and
+//!   its owner looks at the window again for the row that the first one may have armed.
 
 mod changes;
 mod deliveries;
