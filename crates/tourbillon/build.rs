@@ -9,9 +9,12 @@
 //! | `tourbillon_linux_clocks` | the clocks of the Linux kernel |
 //! | `tourbillon_apple_clocks` | the clocks of Apple's systems |
 //! | `tourbillon_exact_instant` | a monotonic clock whose nanoseconds the standard library's `Instant` gives away |
+//! | `tourbillon_monotonic_counts_suspend` | a monotonic clock of the standard library that counts the time of a suspend (Windows) |
 //! | `tourbillon_membarrier` | a fence on all cores by one thread (Linux) |
 //! | `tourbillon_tsc` | a kernel that says whether its clock is derived from the processor's time stamp counter |
-//! | `tourbillon_proc` | the state of threads in `/proc` (Linux) |
+//! | `tourbillon_proc` | the state of threads and open files in `/proc` (Linux) |
+//! | `tourbillon_threads_start_in_destructors` | threads that start while another runs the destructors of its thread-locals (not Windows) |
+//! | `tourbillon_unix_sockets` | Unix sockets in the standard library |
 //!
 //! A platform is added here, in `src/clock/sys`, `src/alarm/sys` and `src/sys`, and nowhere else.
 
@@ -32,9 +35,12 @@ fn main() {
         ("linux_clocks", is_linux),
         ("apple_clocks", is_apple),
         ("exact_instant", is_linux || is_apple),
+        ("monotonic_counts_suspend", os == "windows"),
         ("membarrier", is_linux),
         ("tsc", is_linux && arch == "x86_64"),
         ("proc", is_linux),
+        ("threads_start_in_destructors", os != "windows"),
+        ("unix_sockets", env::var_os("CARGO_CFG_UNIX").is_some()),
     ];
     for (name, has_it) in capabilities {
         println!("cargo::rustc-check-cfg=cfg(tourbillon_{name})");

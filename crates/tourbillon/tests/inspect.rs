@@ -155,7 +155,7 @@ fn e9_p6_a_request_without_an_end_is_refused_and_not_kept() {
     assert!(stats(&inspector).starts_with("HTTP/1.1 200 OK"));
 }
 
-#[cfg(unix)]
+#[cfg(tourbillon_unix_sockets)]
 mod unix {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;

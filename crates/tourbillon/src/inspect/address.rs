@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::inspect::InspectError;
-#[cfg(unix)]
+#[cfg(tourbillon_unix_sockets)]
 use crate::inspect::unix_path;
 
 /// An address of a live view.
@@ -17,7 +17,7 @@ use crate::inspect::unix_path;
 /// assert!(matches!("127.0.0.1:7669".parse()?, Address::Tcp(_)));
 /// assert!(matches!("localhost:7669".parse()?, Address::Tcp(_)));
 /// assert!(matches!("http://[::1]:7669/".parse()?, Address::Tcp(_)));
-/// # #[cfg(unix)]
+/// # #[cfg(tourbillon_unix_sockets)]
 /// assert!(matches!("/run/user/1000/shop.sock".parse()?, Address::Unix(_)));
 /// assert!("192.168.0.1:7669".parse::<Address>().is_err());
 /// assert!("https://localhost:7669".parse::<Address>().is_err());
@@ -60,12 +60,12 @@ impl FromStr for Address {
     }
 }
 
-#[cfg(unix)]
+#[cfg(tourbillon_unix_sockets)]
 fn unix(path: PathBuf) -> Result<Address, InspectError> {
     unix_path::check_length(&path).map(|()| Address::Unix(path))
 }
 
-#[cfg(not(unix))]
+#[cfg(not(tourbillon_unix_sockets))]
 fn unix(_: PathBuf) -> Result<Address, InspectError> {
     Err(InspectError::NoUnixSockets)
 }

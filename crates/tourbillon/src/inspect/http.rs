@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(asked(twice).status, "421 Misdirected Request");
     }
 
-    #[cfg(unix)]
+    #[cfg(tourbillon_unix_sockets)]
     #[test]
     fn e9_a_unix_socket_needs_no_host() {
         let path = Address::Unix("/tmp/a".into());

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
-#[cfg(unix)]
+#[cfg(tourbillon_unix_sockets)]
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::inspect::http::{Stream, answer_one};
-#[cfg(unix)]
+#[cfg(tourbillon_unix_sockets)]
 use crate::inspect::unix_path::{self, FileId};
 use crate::inspect::{Address, InspectError, Inspected};
 
@@ -26,14 +26,14 @@ pub(crate) struct Listener {
     /// The process that has the thread: a child of a fork has not.
     pid: u32,
     /// The file of a Unix socket: another process may have put its own in its place.
-    #[cfg(unix)]
+    #[cfg(tourbillon_unix_sockets)]
     file: Option<FileId>,
 }
 
 /// A bound socket.
 enum Socket {
     Tcp(TcpListener),
-    #[cfg(unix)]
+    #[cfg(tourbillon_unix_sockets)]
     Unix(UnixListener),
 }
 
@@ -58,7 +58,7 @@ impl Listener {
     /// Binds the address and starts the thread.
     pub(crate) fn start(address: Address, inspected: Inspected) -> Result<Listener, InspectError> {
         let (socket, address) = bind(address)?;
-        #[cfg(unix)]
+        #[cfg(tourbillon_unix_sockets)]
         let file = if let Address::Unix(path) = &address { unix_path::file_id(path) } else { None };
         let is_over = Arc::new(AtomicBool::new(false));
         let view = Arc::new(View { address: address.clone(), inspected, connections: AtomicUsize::new(0) });
@@ -72,7 +72,7 @@ impl Listener {
             is_over,
             thread: Some(thread),
             pid: std::process::id(),
-            #[cfg(unix)]
+            #[cfg(tourbillon_unix_sockets)]
             file,
         })
     }
@@ -103,7 +103,7 @@ impl Drop for Listener {
             return;
         }
         self.end_thread();
-        #[cfg(unix)]
+        #[cfg(tourbillon_unix_sockets)]
         if let (Address::Unix(path), Some(file)) = (&self.address, self.file)
             && unix_path::file_id(path) == Some(file)
         {
@@ -123,7 +123,7 @@ fn accept_all(socket: &Socket, view: &Arc<View>, is_over: &AtomicBool) {
     loop {
         let accepted = match socket {
             Socket::Tcp(listener) => listener.accept().map(|(stream, _)| answer_apart(stream, view, is_over)),
-            #[cfg(unix)]
+            #[cfg(tourbillon_unix_sockets)]
             Socket::Unix(listener) => listener.accept().map(|(stream, _)| answer_apart(stream, view, is_over)),
         };
         if is_over.load(Ordering::Acquire) {
@@ -159,7 +159,7 @@ fn bind(address: Address) -> Result<(Socket, Address), InspectError> {
             Ok((bound, socket)) => Ok((Socket::Tcp(socket), Address::Tcp(bound))),
             Err(error) => Err(refused(error, address)),
         },
-        #[cfg(unix)]
+        #[cfg(tourbillon_unix_sockets)]
         Address::Unix(path) => {
             unix_path::remove_stale(path)?;
             match unix_path::bind(path) {
@@ -167,7 +167,7 @@ fn bind(address: Address) -> Result<(Socket, Address), InspectError> {
                 Err(error) => Err(refused(error, address)),
             }
         }
-        #[cfg(not(unix))]
+        #[cfg(not(tourbillon_unix_sockets))]
         Address::Unix(_) => Err(InspectError::NoUnixSockets),
     }
 }
@@ -175,9 +175,9 @@ fn bind(address: Address) -> Result<(Socket, Address), InspectError> {
 fn connect(address: &Address) -> io::Result<()> {
     match address {
         Address::Tcp(address) => TcpStream::connect_timeout(address, FAREWELL).map(drop),
-        #[cfg(unix)]
+        #[cfg(tourbillon_unix_sockets)]
         Address::Unix(path) => UnixStream::connect(path).map(drop),
-        #[cfg(not(unix))]
+        #[cfg(not(tourbillon_unix_sockets))]
         Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
@@ -193,7 +193,7 @@ impl Stream for TcpStream {
     }
 }
 
-#[cfg(unix)]
+#[cfg(tourbillon_unix_sockets)]
 impl Stream for UnixStream {
     fn limit(&self, time: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(time))?;

@@ -31,7 +31,7 @@ mod counts;
 mod error;
 mod http;
 mod listener;
-#[cfg(unix)]
+#[cfg(tourbillon_unix_sockets)]
 mod unix_path;
 
 use std::fmt;

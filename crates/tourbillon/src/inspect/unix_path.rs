@@ -51,7 +51,7 @@ impl PrivateFolder {
     /// Finds a path of the folder that is short enough.
     fn reached(path: PathBuf) -> io::Result<PrivateFolder> {
         let mut folder = PrivateFolder { short: path.clone(), path, _opened: None };
-        if cfg!(target_os = "linux") && SocketAddr::from_pathname(folder.path.join(NEW)).is_err() {
+        if cfg!(tourbillon_proc) && SocketAddr::from_pathname(folder.path.join(NEW)).is_err() {
             let opened = File::open(&folder.path)?;
             folder.short = format!("/proc/self/fd/{}", opened.as_raw_fd()).into();
             folder._opened = Some(opened);
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     /// Makes a folder whose path has this many bytes.
-    #[cfg(target_os = "linux")]
+    #[cfg(tourbillon_proc)]
     fn folder_of_length(length: usize) -> PathBuf {
         let name = format!("tourbillon-long-{}", std::process::id());
         let temp = std::env::temp_dir().join(&name);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
+    #[cfg(tourbillon_proc)]
     fn e9_p6_a_socket_can_have_the_longest_path_that_the_system_allows_and_no_longer_one() {
         let folder = folder_of_length(LONGEST - "/a".len());
         let path = folder.join("a");

@@ -114,7 +114,8 @@ impl Child {
         said
     }
 
-    fn ends(mut self) -> (ExitStatus, String) {
+    /// Waits for the end of the child, and returns its status and its output.
+    pub(crate) fn ends(mut self) -> (ExitStatus, String) {
         while self.listen().is_some() {}
         let status = self.process.wait().unwrap();
         (status, self.said.join("\n"))

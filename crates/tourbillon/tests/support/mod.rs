@@ -63,7 +63,7 @@ pub(crate) fn auto_advances() -> bool {
 }
 
 /// Returns whether there are timers of the kernel, which a driver on a Tokio runtime needs. Where the system refuses them, this prints it.
-#[cfg(target_os = "linux")]
+#[cfg(tourbillon_timerfd)]
 #[must_use]
 pub(crate) fn has_timerfd() -> bool {
     use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};

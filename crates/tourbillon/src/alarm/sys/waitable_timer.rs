@@ -107,6 +107,12 @@ fn cancel(timer: &OwnedHandle) {
 mod tests {
     use super::*;
 
+    /// Every Windows since version 1803 has it, and Wine.
+    #[test]
+    fn p4_this_system_has_a_timer_that_does_not_depend_on_its_tick() {
+        assert!(create(CREATE_WAITABLE_TIMER_HIGH_RESOLUTION).is_ok());
+    }
+
     #[test]
     fn p1_the_time_that_is_left_is_rounded_up() {
         for (nanos, due) in [(0, -1), (1, -1), (100, -1), (101, -2), (1_000_000, -10_000)] {

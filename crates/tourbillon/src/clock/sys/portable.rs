@@ -11,7 +11,7 @@ use crate::clock::{earliest, since_1970};
 
 pub(in crate::clock) const BOOT_IS_MONOTONIC: bool = true;
 /// Windows documents it for `QueryPerformanceCounter`.
-pub(in crate::clock) const MONOTONIC_COUNTS_SUSPEND: bool = cfg!(windows);
+pub(in crate::clock) const MONOTONIC_COUNTS_SUSPEND: bool = cfg!(tourbillon_monotonic_counts_suspend);
 
 /// An instant, and what the monotonic clock shows at it.
 ///
