@@ -18,6 +18,9 @@ const OPEN_PATHS: &[&str] = &["/healthz", "/readyz", "/docs", "/openapi.json"];
 
 /// Finds out who calls, and refuses those who may not. Handlers find an [`Identity`] among the extensions of the request.
 pub(crate) async fn authenticate(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+    if let Err(problem) = check_site(&request) {
+        return problem.into_response();
+    }
     let keys = state.keys();
     if !keys.is_required() {
         if let Err(problem) = check_local(&state, &request) {
@@ -64,8 +67,17 @@ fn unauthorized(path: &str) -> Response {
     response
 }
 
-/// Refuses requests that a foreign web page makes through the browser of somebody who can reach a server without keys: by another name for
-/// this machine (DNS rebinding), or across sites.
+/// Refuses changes that the page of another web site makes through the browser of somebody who can reach the server.
+fn check_site(request: &Request) -> Result<(), Problem> {
+    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let site = request.headers().get("sec-fetch-site").and_then(|site| site.to_str().ok());
+    if !is_safe && site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        return Err(Problem::forbidden("another web site made this request"));
+    }
+    Ok(())
+}
+
+/// Refuses requests to a server without keys under another name than those of this machine, as a web page can make them by DNS rebinding.
 fn check_local(state: &AppState, request: &Request) -> Result<(), Problem> {
     if state.config().allow_unauthenticated {
         return Ok(());
@@ -75,11 +87,6 @@ fn check_local(state: &AppState, request: &Request) -> Result<(), Problem> {
     if host.is_some_and(|host| !is_local_name(host)) {
         let detail = "without API keys the server answers only to `localhost` and loopback addresses as its host";
         return Err(Problem::forbidden(detail));
-    }
-    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    let site = request.headers().get("sec-fetch-site").and_then(|site| site.to_str().ok());
-    if !is_safe && site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
-        return Err(Problem::forbidden("another web site made this request"));
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! Dead letters: timers that were given up (V4).
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use http::StatusCode;
 use tourbillon_durable::store::{RowId, RowState};
 
 use super::docs::Problems;
-use super::extract::{Caller, Parameters};
+use super::extract::{Caller, Parameters, Segments};
 use super::list::{ListQuery, page};
 use super::timers::{announce, count_request, parse_id};
 use crate::access::{Access, Identity};
@@ -45,7 +45,7 @@ pub(super) async fn list(
 pub(super) async fn replay(
     State(state): State<AppState>,
     Caller(caller): Caller,
-    Path((id, occurrence)): Path<(String, String)>,
+    Segments((id, occurrence)): Segments<(String, String)>,
 ) -> Result<StatusCode, Problem> {
     let (id, kind) = own_letter(&state, &caller, &id, &occurrence).await?;
     if !state.timers().replay(id).await? {
@@ -71,7 +71,7 @@ pub(super) async fn replay(
 pub(super) async fn discard(
     State(state): State<AppState>,
     Caller(caller): Caller,
-    Path((id, occurrence)): Path<(String, String)>,
+    Segments((id, occurrence)): Segments<(String, String)>,
 ) -> Result<StatusCode, Problem> {
     let (id, _) = own_letter(&state, &caller, &id, &occurrence).await?;
     if state.timers().discard(id).await? { Ok(StatusCode::NO_CONTENT) } else { Err(no_such_letter()) }

@@ -22,7 +22,7 @@ use crate::problem::Problem;
         description = "Durable timers: created, cancelled and moved by key or name, delivered at least once, never early. Times are RFC 3339. \
             Durations are a number with a unit (`1.5s`) or ISO 8601 (`PT1.5S`). Errors are problem details (RFC 9457) that say what to do.",
     ),
-    components(schemas(Problem)),
+    components(schemas(Problem, super::list::ListedState)),
     modifiers(&BearerKey),
     security(("key" = [])),
 )]

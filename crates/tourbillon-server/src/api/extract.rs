@@ -20,6 +20,9 @@ pub(super) struct JsonBody<T>(pub(super) T);
 /// The query of a request.
 pub(super) struct Parameters<T>(pub(super) T);
 
+/// The parts of a path that are not fixed.
+pub(super) struct Segments<T>(pub(super) T);
+
 /// Who calls.
 pub(super) struct Caller(pub(super) Identity);
 
@@ -30,6 +33,10 @@ impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
         check_media_type(request.headers())?;
         let limits = &state.config().limits;
         let bytes = read_body(request.into_body(), limits.body, limits.body_time).await?;
+        // Structures can also be read from lists, which the description does not allow.
+        if bytes.trim_ascii_start().first() == Some(&b'[') {
+            return Err(Problem::invalid("the body is a list, and must be an object"));
+        }
         serde_json::from_slice(&bytes).map(JsonBody).map_err(|error| {
             let detail = format!("the body is not what /docs describes: {error}");
             if error.is_data() { Problem::invalid(detail) } else { Problem::bad_request(detail) }
@@ -76,6 +83,15 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for Parameters<T> {
     async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Parameters<T>, Problem> {
         let query = axum::extract::Query::<T>::try_from_uri(&parts.uri);
         query.map(|query| Parameters(query.0)).map_err(|error| Problem::bad_request(error.body_text()))
+    }
+}
+
+impl<T: DeserializeOwned + Send> FromRequestParts<AppState> for Segments<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Segments<T>, Problem> {
+        let path = axum::extract::Path::<T>::from_request_parts(parts, state).await;
+        path.map(|path| Segments(path.0)).map_err(|error| Problem::bad_request(error.body_text()))
     }
 }
 

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use tourbillon_durable::{Ack, Pulled, Receipt};
 use utoipa::ToSchema;
 
 use super::docs::Problems;
-use super::extract::{Caller, JsonBody};
+use super::extract::{Caller, JsonBody, Segments};
 use super::receipt;
 use super::timers::{announce, count_request};
 use crate::access::{Access, Identity};
@@ -107,7 +107,7 @@ pub(super) struct ReceiptAnswer {
 pub(super) async fn pull(
     State(state): State<AppState>,
     Caller(caller): Caller,
-    Path(queue): Path<String>,
+    Segments(queue): Segments<String>,
     JsonBody(body): JsonBody<PullBody>,
 ) -> Result<Json<PullPage>, Problem> {
     let (namespace, kind) = own_queue(&state, &caller, body.namespace, &queue)?;
@@ -142,7 +142,7 @@ pub(super) async fn pull(
 pub(super) async fn ack(
     State(state): State<AppState>,
     Caller(caller): Caller,
-    Path(queue): Path<String>,
+    Segments(queue): Segments<String>,
     JsonBody(body): JsonBody<AckBody>,
 ) -> Result<Json<ReceiptAnswer>, Problem> {
     let (namespace, kind) = own_queue(&state, &caller, body.namespace, &queue)?;
@@ -158,7 +158,7 @@ pub(super) async fn ack(
 pub(super) async fn nack(
     State(state): State<AppState>,
     Caller(caller): Caller,
-    Path(queue): Path<String>,
+    Segments(queue): Segments<String>,
     JsonBody(body): JsonBody<NackBody>,
 ) -> Result<Json<ReceiptAnswer>, Problem> {
     let (namespace, kind) = own_queue(&state, &caller, body.namespace, &queue)?;
@@ -183,7 +183,7 @@ pub(super) async fn nack(
 pub(super) async fn extend(
     State(state): State<AppState>,
     Caller(caller): Caller,
-    Path(queue): Path<String>,
+    Segments(queue): Segments<String>,
     JsonBody(body): JsonBody<ExtendBody>,
 ) -> Result<Json<ReceiptAnswer>, Problem> {
     let (namespace, kind) = own_queue(&state, &caller, body.namespace, &queue)?;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tourbillon_durable::spec::{FirstDue, HIGHEST_PAYLOAD_LIMIT, Limits};
@@ -11,7 +11,7 @@ use tourbillon_durable::{CancelCounts, NewTimer, StoreTime, Target as TimerTarge
 use utoipa::ToSchema;
 
 use super::docs::Problems;
-use super::extract::{Caller, JsonBody};
+use super::extract::{Caller, JsonBody, Segments};
 use crate::access::{Access, Identity};
 use crate::model::{CreateTimer, Created, DurationText, TimeText, TimerDetail};
 use crate::problem::Problem;
@@ -186,7 +186,7 @@ pub(super) async fn create_batch(
 pub(super) async fn get(
     State(state): State<AppState>,
     Caller(caller): Caller,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
 ) -> Result<Json<TimerDetail>, Problem> {
     let id = parse_id(&id)?;
     let (rows, history) = (state.timers().get(id).await?, state.timers().history(id).await?);
@@ -211,7 +211,7 @@ pub(super) async fn get(
 pub(super) async fn reschedule(
     State(state): State<AppState>,
     Caller(caller): Caller,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
     JsonBody(request): JsonBody<Reschedule>,
 ) -> Result<Json<RescheduledTimer>, Problem> {
     let id = parse_id(&id)?;
@@ -237,7 +237,7 @@ pub(super) async fn reschedule(
 pub(super) async fn cancel(
     State(state): State<AppState>,
     Caller(caller): Caller,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
 ) -> Result<Json<CancelAnswer>, Problem> {
     let id = parse_id(&id)?;
     // A key for all namespaces needs no look at the timer.
