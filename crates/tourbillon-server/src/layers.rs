@@ -4,17 +4,20 @@ use std::net::IpAddr;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderValue, Method, header};
 
-use crate::access::{Identity, Urgency};
+use crate::access::{Identity, KEY_COOKIE, Urgency};
 use crate::problem::Problem;
 use crate::state::AppState;
 
 /// Paths that need no key.
-const OPEN_PATHS: &[&str] = &["/healthz", "/readyz", "/docs", "/openapi.json"];
+const OPEN_PATHS: &[&str] = &["/healthz", "/readyz", "/docs", "/openapi.json", "/login", "/logout"];
+
+/// Where the files of the pages are, which need no key either.
+const OPEN_FOLDER: &str = "/assets/";
 
 /// Finds out who calls, and refuses those who may not. Handlers find an [`Identity`] among the extensions of the request.
 pub(crate) async fn authenticate(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
@@ -29,19 +32,20 @@ pub(crate) async fn authenticate(State(state): State<AppState>, mut request: Req
         request.extensions_mut().insert(Identity::anybody());
         return next.run(request).await;
     }
-    if OPEN_PATHS.contains(&request.uri().path()) {
+    if OPEN_PATHS.contains(&request.uri().path()) || request.uri().path().starts_with(OPEN_FOLDER) {
         return next.run(request).await;
     }
-    match presented_key(request.headers()).and_then(|key| keys.find(&key)) {
+    let key = presented_key(request.headers()).or_else(|| cookie_key(&request));
+    match key.and_then(|key| keys.find(&key)) {
         Some(identity) => {
             request.extensions_mut().insert(identity);
             next.run(request).await
         }
-        None => unauthorized(request.uri().path()),
+        None => unauthorized(&request),
     }
 }
 
-/// Returns the key of a request: a bearer token, or the password of a browser.
+/// Returns the key of a request: a bearer token, or the password of a basic authentication.
 fn presented_key(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, value) = text.split_once(' ')?;
@@ -55,15 +59,31 @@ fn presented_key(headers: &HeaderMap) -> Option<String> {
     decoded.split_once(':').map(|(_, password)| password.to_owned())
 }
 
-fn unauthorized(path: &str) -> Response {
+/// Returns the key in the cookie of the dashboard. It counts for pages and their forms, which know where they come from, and for what only
+/// reads: a request of the API that changes something needs the header.
+fn cookie_key(request: &Request) -> Option<String> {
+    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD);
+    if is_api(request.uri().path()) && !is_safe {
+        return None;
+    }
+    let cookies = request.headers().get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == KEY_COOKIE).map(|(_, value)| value.to_owned())
+}
+
+fn is_api(path: &str) -> bool {
+    path.starts_with("/v1/") || path == "/metrics"
+}
+
+/// Sends a browser that wants a page to the login; everybody else is told what is missing.
+fn unauthorized(request: &Request) -> Response {
+    if !is_api(request.uri().path()) && *request.method() == Method::GET {
+        return Redirect::to("/login").into_response();
+    }
     let detail = "an API key is needed: send `Authorization: Bearer tbk_…`. `tourbillon key create` makes one";
-    let problem =
-        Problem::new(http::StatusCode::UNAUTHORIZED, "/problems/unauthorized", "There is no valid API key", detail);
+    let problem = Problem::new(http::StatusCode::UNAUTHORIZED, "unauthorized", "There is no valid API key", detail);
     let mut response = problem.into_response();
-    // A browser asks its user for a password, which is the key.
-    let is_api = path.starts_with("/v1/") || path == "/metrics";
-    let challenge = if is_api { "Bearer" } else { "Basic realm=\"Tourbillon: the password is an API key\"" };
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
 }
 

@@ -8,6 +8,8 @@ use crate::access::{Gate, KeyFile, KeyRing, PendingLimits, Rates};
 use crate::config::{BadConfig, ServerConfig};
 use crate::counters::Counters;
 use crate::deliver::{DeliveryPlaces, Queues, WEBHOOK_KIND, Webhooks};
+use crate::events::{EventFeed, relay};
+use crate::overview::Overview;
 
 /// What all requests share: the timers, the configuration, limits and counters. Clones are handles to the same state.
 #[derive(Clone)]
@@ -24,6 +26,8 @@ struct StateInner {
     queues: Queues,
     webhooks: Webhooks,
     counters: Counters,
+    events: Arc<EventFeed>,
+    overview: Overview,
 }
 
 impl AppState {
@@ -40,6 +44,8 @@ impl AppState {
             })
             .map_err(|error| wrong(&error))?;
         let queues = Queues::new(timers.clone(), config.is_postgres());
+        let events = Arc::new(EventFeed::new());
+        relay(&timers, Arc::clone(&events)).map_err(|error| wrong(&error))?;
         let gate = Gate::new(&config.limits);
         Ok(AppState(Arc::new(StateInner {
             timers,
@@ -52,6 +58,8 @@ impl AppState {
             queues,
             webhooks,
             counters: Counters::default(),
+            events,
+            overview: Overview::default(),
         })))
     }
 
@@ -93,6 +101,14 @@ impl AppState {
 
     pub(crate) fn webhooks(&self) -> &Webhooks {
         &self.0.webhooks
+    }
+
+    pub(crate) fn events(&self) -> &Arc<EventFeed> {
+        &self.0.events
+    }
+
+    pub(crate) fn overview(&self) -> &Overview {
+        &self.0.overview
     }
 
     pub(crate) fn counters(&self) -> &Counters {

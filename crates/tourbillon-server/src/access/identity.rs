@@ -67,6 +67,16 @@ impl Identity {
         self.namespaces.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == namespace))
     }
 
+    /// Returns the namespaces that the caller may see; `None` for all.
+    pub(crate) fn namespaces(&self) -> Option<&[String]> {
+        self.namespaces.as_deref()
+    }
+
+    /// Returns whether the caller may change anything.
+    pub(crate) fn can_write(&self) -> bool {
+        self.access == Access::Write
+    }
+
     /// Returns whether the caller may see every namespace.
     pub(crate) fn sees_all(&self) -> bool {
         self.namespaces.is_none()

@@ -6,6 +6,9 @@ mod keys;
 mod pending;
 mod rates;
 
+/// The cookie of the dashboard that has the API key.
+pub(crate) const KEY_COOKIE: &str = "tourbillon_key";
+
 pub(crate) use self::gate::{Gate, Urgency};
 pub use self::identity::Access;
 pub(crate) use self::identity::Identity;

@@ -3,6 +3,7 @@
 mod cancel;
 mod dead_letters;
 mod docs;
+mod events;
 mod extract;
 mod health;
 mod list;
@@ -45,6 +46,7 @@ fn described() -> (Router<AppState>, Description) {
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::replay))
         .routes(routes!(dead_letters::discard))
+        .routes(routes!(events::stream))
         .routes(routes!(metrics::metrics))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))

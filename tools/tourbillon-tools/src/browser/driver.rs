@@ -5,14 +5,21 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{LIMIT, chromium, common_arguments, not_tested, program};
+use super::{chromium, common_arguments, not_tested, program};
 
 /// How long a page may take until it shows what a test waits for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the driver may take for one command; the machine may be busy.
+const COMMAND: Duration = Duration::from_secs(240);
+
+/// Tests take turns: browsers that start together are slower than one after the other.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// What WebDriver calls an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -46,6 +53,7 @@ pub struct Browser {
     port: u16,
     session: String,
     profile: PathBuf,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Browser {
@@ -59,6 +67,7 @@ impl Browser {
             not_tested(untested, "no chromedriver (Debian's package chromium-driver)");
             return None;
         };
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("tourbillon-driver-{}-{number}", std::process::id());
         let profile = std::env::temp_dir().join(name);
@@ -70,7 +79,7 @@ impl Browser {
             .spawn()
             .expect("chromedriver can be started");
         let port = port_of(&mut driver);
-        let mut browser = Browser { driver, port, session: String::new(), profile };
+        let mut browser = Browser { driver, port, session: String::new(), profile, _turn: turn };
         let options = json!({ "binary": chromium, "args": common_arguments(&browser.profile) });
         let capabilities = json!({ "capabilities": { "alwaysMatch": { "goog:chromeOptions": options } } });
         let session = browser.call("POST", "/session", Some(&capabilities));
@@ -191,21 +200,29 @@ impl Browser {
     fn exchange(&self, method: &str, path: &str, body: Option<&Value>) -> std::io::Result<String> {
         let body = body.map(Value::to_string).unwrap_or_default();
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_read_timeout(Some(COMMAND))?;
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\n\r\n{body}",
             body.len()
         )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        // The driver keeps the connection open, whatever it is asked for: the length says where the answer ends.
+        let mut stream = BufReader::new(stream);
+        let mut head = String::new();
+        while stream.read_line(&mut head)? > 2 {}
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<u64>().ok())?
+        });
+        stream.take(length.unwrap_or(0)).read_to_string(&mut head)?;
+        Ok(head)
     }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
+        // The browser ends with its session, and is left behind if only its driver ends.
         if !self.session.is_empty() {
             let _ended = self.exchange("DELETE", &format!("/session/{}", self.session), None);
         }
