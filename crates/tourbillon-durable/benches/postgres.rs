@@ -5,10 +5,6 @@
 //! `TOURBILLON_TEST_POSTGRES=URL` measures a running server, `TOURBILLON_SECONDS=10` takes longer. Every answer is checked, and after each
 //! case the rows in the table are counted: a figure is printed only if they are as many as were acknowledged.
 
-#[path = "../tests/postgres/cluster.rs"]
-#[expect(dead_code, reason = "the tests use the rest")]
-mod cluster;
-
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write as _;
@@ -23,14 +19,14 @@ use tourbillon_durable::store::{
     PostgresOptions, PostgresStore, Reply, ShardId, Store, Target, Verdict, WriteAnswer, WriteOp,
 };
 use tourbillon_durable::{NewTimer, StoreError, StoreTime, TimerId};
+use tourbillon_tools::postgres::Cluster;
 
 const BATCH: u64 = 1000;
 const FAR: Duration = Duration::from_secs(1_000_000);
 
 fn main() {
     let url = std::env::var("TOURBILLON_TEST_POSTGRES").unwrap_or_else(|_| {
-        let cluster =
-            cluster::Cluster::start("-c shared_buffers=512MB -c max_wal_size=4GB").expect("PostgreSQL is installed");
+        let cluster = Cluster::start("-c shared_buffers=512MB -c max_wal_size=4GB").expect("PostgreSQL is installed");
         let url = cluster.url().to_owned();
         std::mem::forget(cluster);
         url

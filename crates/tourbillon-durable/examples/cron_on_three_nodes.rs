@@ -3,10 +3,6 @@
 //! `TOURBILLON_TEST_POSTGRES=postgres://user:password@host/database` names a server; otherwise the example starts one of its own, from the Debian package
 //! `postgresql`. Without either it says so and ends.
 
-#[cfg(unix)]
-#[path = "../tests/postgres/cluster.rs"]
-mod cluster;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -61,7 +57,7 @@ async fn run(url: &str) -> Result<(), Error> {
 
 #[cfg(unix)]
 fn main() -> Result<(), Error> {
-    let Some(url) = cluster::url() else { return Ok(()) };
+    let Some(url) = tourbillon_tools::postgres::url() else { return Ok(()) };
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run(url))
 }
 

@@ -3,11 +3,14 @@
 //! - [`times`]: parses durations as users type them, `500ms` or `1.5s`
 //! - [`browser`]: loads and drives pages in Chromium, for tests
 //! - [`random`]: random numbers from a seed
+//! - `postgres`: a PostgreSQL server in a temporary directory, on Unix
 //!
 //! This is for `tourbillon-cli`, `tourbillon-sim`, `tourbillon-bench` and `tourbillon-fuzz`; its API has no stability promise.
 #![forbid(unsafe_code)]
 
 pub mod browser;
+#[cfg(unix)]
+pub mod postgres;
 pub mod random;
 pub mod times;
 

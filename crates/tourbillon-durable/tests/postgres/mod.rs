@@ -1,6 +1,5 @@
 //! Stores in PostgreSQL for tests, each in a schema of its own.
 
-pub(crate) mod cluster;
 pub(crate) mod stories;
 
 use std::future::Future;
@@ -12,6 +11,7 @@ use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls};
 use tourbillon_durable::StoreError;
 use tourbillon_durable::store::{PostgresOptions, PostgresStore};
+use tourbillon_tools::postgres;
 
 /// The runtime of all stores of this process.
 pub(crate) fn runtime() -> &'static Runtime {
@@ -35,7 +35,7 @@ impl Schema {
     /// Returns a schema that does not exist yet; `None` if there is no server.
     pub(crate) fn new() -> Option<Schema> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let url = cluster::url()?.to_owned();
+        let url = postgres::url()?.to_owned();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         Some(Schema { url, name: format!("test_{}_{number}", std::process::id()) })
     }

@@ -1,6 +1,6 @@
 //! The store in PostgreSQL.
 //!
-//! Without a server every test prints `NOT TESTED ON POSTGRESQL` and passes: see `../postgres/cluster.rs`.
+//! Without a server every test prints `NOT TESTED ON POSTGRESQL` and passes: see `tourbillon_tools::postgres`.
 
 #[path = "../conformance/mod.rs"]
 mod conformance;

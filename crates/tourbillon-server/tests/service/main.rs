@@ -1,9 +1,6 @@
 //! The service as its users see it: over HTTP, on loopback, with a store in a temporary directory or in PostgreSQL.
 
 mod access;
-#[cfg(unix)]
-#[path = "../../../tourbillon-durable/tests/postgres/cluster.rs"]
-mod cluster;
 mod faults;
 #[cfg(unix)]
 mod postgres;

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tempfile::tempdir;
+use tourbillon_tools::postgres::url;
 
-use crate::cluster;
 use crate::support::{TestServer, until};
 
 /// Returns a database of its own for a test; `None` on a machine without PostgreSQL, after saying so.
 async fn database() -> Option<(String, tokio_postgres::Client)> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let url = tokio::task::spawn_blocking(cluster::url).await.unwrap()?;
+    let url = tokio::task::spawn_blocking(url).await.unwrap()?;
     let name = format!("service_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);

@@ -1,7 +1,7 @@
-//! A PostgreSQL server for the tests of one process.
+//! A PostgreSQL server for the tests or measurements of one process.
 //!
 //! `TOURBILLON_TEST_POSTGRES=URL` names a running server. Otherwise the binaries of the Debian package `postgresql` make a cluster in a
-//! temporary directory, without a port: only its Unix socket is open. A shell waits for the end of the test process, however that ends, and
+//! temporary directory, without a port: only its Unix socket is open. A shell waits for the end of the process, however that ends, and
 //! then ends the server and removes the directory.
 
 use std::env;
@@ -16,14 +16,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A server that runs.
-pub(crate) struct Cluster {
+#[derive(Debug)]
+pub struct Cluster {
     url: String,
     /// Its standard input is open as long as this process lives.
     _guard: Option<Child>,
 }
 
 /// Returns the address of the server, which is started with the first call; `None` on a machine that has none, after saying so.
-pub(crate) fn url() -> Option<&'static str> {
+#[must_use]
+pub fn url() -> Option<&'static str> {
     static CLUSTER: OnceLock<Result<Cluster, String>> = OnceLock::new();
     let cluster = CLUSTER.get_or_init(|| match env::var("TOURBILLON_TEST_POSTGRES") {
         Ok(url) => Ok(Cluster { url, _guard: None }),
@@ -42,8 +44,11 @@ impl Cluster {
     /// Makes a cluster and starts its server with these options.
     ///
     /// # Errors
-    /// The text says what is missing. It is an error and not a reason to skip tests if the binaries are there and do not work.
-    pub(crate) fn start(options: &str) -> Result<Cluster, String> {
+    /// The text says what is missing.
+    ///
+    /// # Panics
+    /// The binaries are there and do not work: that is no reason to skip tests.
+    pub fn start(options: &str) -> Result<Cluster, String> {
         let programs =
             programs().ok_or("the package `postgresql` is not installed, and TOURBILLON_TEST_POSTGRES is not set")?;
         let directory = temporary_directory();
@@ -72,7 +77,8 @@ impl Cluster {
     }
 
     /// Returns the address of the server.
-    pub(crate) fn url(&self) -> &str {
+    #[must_use]
+    pub fn url(&self) -> &str {
         &self.url
     }
 }
