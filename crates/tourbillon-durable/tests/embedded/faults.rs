@@ -139,7 +139,7 @@ fn q1_a_write_that_cannot_be_made_durable_ends_the_store_and_is_not_tried_again(
     assert_eq!(numbers, [1, 2, 3], "what was acknowledged is there");
 }
 
-/// Makes every `fdatasync` of the journal in this directory fail: its descriptor becomes one of `/dev/null`, which cannot be synchronised.
+/// Makes every `fdatasync` of the journal in this directory fail: its descriptors become those of `/dev/null`, which cannot be synchronised.
 #[cfg(target_os = "linux")]
 fn break_journal(directory: &std::path::Path) {
     use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -153,14 +153,14 @@ fn break_journal(directory: &std::path::Path) {
         if target.starts_with(&directory) && target.extension().is_some_and(|extension| extension == "jnl") {
             let number: i32 = entry.file_name().unwrap().to_str().unwrap().parse().unwrap();
             // SAFETY: 1. The descriptor is open: the journal of a store that this test has open and does not write to at this moment.
-            // 2. It stays owned by the engine: `into_raw_fd` below gives it back before this value could close it.
+            // 2. It stays owned by the engine or the syncer: `into_raw_fd` below gives it back before this value could close it.
             let mut journal = unsafe { OwnedFd::from_raw_fd(number) };
             rustix::io::dup2(&null, &mut journal).unwrap();
-            let _engines = journal.into_raw_fd();
+            let _still_owned = journal.into_raw_fd();
             broken += 1;
         }
     }
-    assert_eq!(broken, 1, "there is one journal");
+    assert_eq!(broken, 2, "there is one journal, which the engine and the syncer have open");
 }
 
 #[test]

@@ -77,7 +77,7 @@ impl World {
         let mut random = Random::new(seed);
         let shards = if random.one_in(3) { 1 } else { 8 };
         let has_other_writers = shards > 1;
-        let traits = StoreTraits { shards, parallel_writes: if has_other_writers { 2 } else { 1 }, has_other_writers };
+        let traits = StoreTraits { shards, parallel_writes: 2, has_other_writers };
         let mut world = World {
             random,
             time: 0,

@@ -1,6 +1,7 @@
 //! The changes of a transaction, before they are written.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 
 /// Entries that a transaction writes and removes. A later change of a key replaces an earlier one.
@@ -32,22 +33,27 @@ impl Changes {
 
     /// Writes an entry.
     pub(super) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
-        let is_new = self.entries.get(&key).is_some_and(|change| change.is_new);
-        self.entries.insert(key, Change { value: Some(value), is_new });
+        self.write(key, value, false);
     }
 
     /// Writes an entry that the tables do not have, unless this transaction has removed it.
     pub(super) fn put_new(&mut self, key: Vec<u8>, value: Vec<u8>) {
-        let is_new = self.entries.get(&key).is_none_or(|change| change.is_new);
-        self.entries.insert(key, Change { value: Some(value), is_new });
+        self.write(key, value, true);
+    }
+
+    fn write(&mut self, key: Vec<u8>, value: Vec<u8>, is_new: bool) {
+        match self.entries.entry(key) {
+            Entry::Vacant(entry) => _ = entry.insert(Change { value: Some(value), is_new }),
+            Entry::Occupied(mut entry) => entry.get_mut().value = Some(value),
+        }
     }
 
     /// Removes an entry.
     pub(super) fn remove(&mut self, key: Vec<u8>) {
-        if self.entries.get(&key).is_some_and(|change| change.is_new) {
-            self.entries.remove(&key);
-        } else {
-            self.entries.insert(key, Change { value: None, is_new: false });
+        match self.entries.entry(key) {
+            Entry::Vacant(entry) => _ = entry.insert(Change { value: None, is_new: false }),
+            Entry::Occupied(entry) if entry.get().is_new => _ = entry.remove(),
+            Entry::Occupied(mut entry) => entry.get_mut().value = None,
         }
     }
 

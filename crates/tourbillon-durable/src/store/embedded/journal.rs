@@ -117,6 +117,15 @@ pub(super) fn examine(directory: &Path, acknowledged: u64) -> Result<Journals, J
     }
 }
 
+/// Returns the journal that the engine writes.
+pub(super) fn newest(directory: &Path) -> io::Result<PathBuf> {
+    let newest = journal_paths(directory).map_err(|error| match error {
+        JournalError::Io(error) => error,
+        JournalError::Damaged(what) => io::Error::other(what),
+    })?;
+    newest.into_iter().next_back().ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
 /// Returns the journals in the order in which they were written.
 fn journal_paths(directory: &Path) -> Result<Vec<PathBuf>, JournalError> {
     let mut journals = Vec::new();

@@ -4,17 +4,21 @@
 //!  write, heartbeat              due, get               list, history, counts
 //!        |                          |                          |
 //!   writer thread             reader thread              second reader thread
-//!   rules on a Transaction    one view each              one view each
-//!        |  one commit for all that has come
+//!   rules on a Transaction    one view each, and         one view each
+//!        |                    wait until it is durable
+//!        |  one transaction for all that has come
 //!        v
-//!   fjall: journal (fdatasync), then memtable; tables in the background
+//!   fjall: journal, then memtable; tables in the background
+//!        |  the writer goes on with the next transaction
+//!        v
+//!   syncer thread: one fdatasync of the journal for all that was written
 //!        |
-//!   acknowledged: the number of the transaction; then the replies
+//!   acknowledged: the number of the last transaction; then the replies
 //! ```
 //!
 //! Invariants:
 //! 1. Every transaction writes the totals, which have its number; the numbers have no gap.
-//! 2. A reply is sent after the commit is durable and after its number is in the file `acknowledged` (Q1).
+//! 2. A reply is sent after the transaction, and all before it, are durable and after its number is in the file `acknowledged` (Q1).
 //! 3. Opening verifies that journals and tables have every transaction up to the acknowledged one (Q8, D57), because the engine alone
 //!    does not notice a journal that ends too early.
 //! 4. All entries of the indexes follow from the rows; an entry without its row is damage.
@@ -31,6 +35,7 @@ mod layout;
 mod options;
 mod reader;
 mod room;
+mod syncer;
 mod tables;
 mod transaction;
 mod upgrade;
@@ -48,6 +53,7 @@ use std::time::Duration;
 use self::directory::StoreDirectory;
 pub use self::options::EmbeddedOptions;
 use self::reader::{ReadJob, StoreReader};
+use self::syncer::{DurableMark, Syncer};
 use self::tables::View;
 pub use self::verify::StoreReport;
 use self::writer::{StoreWriter, WriteBatch, WriteRequest};
@@ -59,6 +65,9 @@ use super::row::{HistoryEntry, TimerRow};
 use super::shard::{Heartbeat, Ownership, ShardId};
 use super::{Store, StoreTraits};
 use crate::id::TimerId;
+
+/// How many batches are under way: one is applied while others become durable.
+const PARALLEL_WRITES: usize = 4;
 
 /// A store in a directory, for one process. The [module](self) says how it works.
 pub struct EmbeddedStore {
@@ -121,9 +130,14 @@ impl EmbeddedStore {
         let failed = |error: io::Error| StoreError::Unavailable(format!("a thread cannot be started: {error}"));
         let tables = Arc::new(opened.tables);
         let failure = Arc::new(OnceLock::new());
+        let durable = Arc::new(DurableMark::new(opened.totals.sequence, Arc::clone(&failure)));
         let read = |name| {
-            let reader =
-                StoreReader { tables: Arc::clone(&tables), options: options.clone(), failure: Arc::clone(&failure) };
+            let reader = StoreReader {
+                tables: Arc::clone(&tables),
+                options: options.clone(),
+                failure: Arc::clone(&failure),
+                durable: Arc::clone(&durable),
+            };
             spawn(name, move |jobs| reader.run(&jobs))
         };
         let quick = read("timers-read").map_err(failed)?;
@@ -133,10 +147,12 @@ impl EmbeddedStore {
         let mut all: Vec<ThreadId> = readers.iter().map(|(_, thread)| thread.thread().id()).collect();
         let lane = |index: usize| readers[index].0.clone();
         let (quick, thorough, whole) = (lane(0), lane(1), lane(2));
+        let syncer = Syncer::start(&directory.tables(), opened.acknowledged, Arc::clone(&durable)).map_err(failed)?;
+        all.push(syncer.thread());
         let writer = StoreWriter {
             tables,
             directory,
-            acknowledged: opened.acknowledged,
+            syncer,
             totals: opened.totals,
             shards: writer::unowned(&opened.totals),
             options,
@@ -175,7 +191,7 @@ impl EmbeddedStore {
 
 impl Store for EmbeddedStore {
     fn traits(&self) -> StoreTraits {
-        StoreTraits { shards: 1, parallel_writes: 1, has_other_writers: false }
+        StoreTraits { shards: 1, parallel_writes: PARALLEL_WRITES, has_other_writers: false }
     }
 
     fn write(&self, batch: Vec<WriteOp>, reply: Reply<Vec<WriteAnswer>>) {

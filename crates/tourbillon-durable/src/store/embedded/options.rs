@@ -38,7 +38,7 @@ impl EmbeddedOptions {
         self
     }
 
-    /// Sets how many bytes are collected in memory before they are written to a table. 16 MiB by default, 1 MiB at least. Up to five times
+    /// Sets how many bytes are collected in memory before they are written to a table. 32 MiB by default, 1 MiB at least. Up to five times
     /// as much is in memory while more is written than the disk takes.
     pub fn write_buffer(mut self, bytes: u64) -> EmbeddedOptions {
         self.write_buffer = bytes.max(MIB);
@@ -84,7 +84,7 @@ impl Default for EmbeddedOptions {
     fn default() -> EmbeddedOptions {
         EmbeddedOptions {
             cache: 32 * MIB,
-            write_buffer: 16 * MIB,
+            write_buffer: 32 * MIB,
             reserve: 256 * MIB,
             history: 100_000,
             clock: Arc::new(|| StoreTime::try_from(SystemTime::now()).unwrap_or(StoreTime::ZERO)),

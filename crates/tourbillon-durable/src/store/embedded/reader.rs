@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use super::encoding::{self, Totals};
 use super::layout::{self, TimeIndex};
 use super::options::EmbeddedOptions;
+use super::syncer::DurableMark;
 use super::tables::{Tables, View};
 use super::transaction::{read_indexed, read_row};
 use crate::id::TimerId;
@@ -40,6 +41,7 @@ pub(super) struct StoreReader {
     pub(super) tables: Arc<Tables>,
     pub(super) options: EmbeddedOptions,
     pub(super) failure: Arc<OnceLock<StoreError>>,
+    pub(super) durable: Arc<DurableMark>,
 }
 
 impl StoreReader {
@@ -54,12 +56,16 @@ impl StoreReader {
         &self.options
     }
 
-    /// Replies with what `read` finds.
+    /// Replies with what `read` finds, when all of it is durable.
     pub(super) fn answer<T>(&self, reply: Reply<T>, read: impl FnOnce(&View<'_>) -> Result<T, StoreError>) {
-        reply.send(match self.failure.get() {
-            Some(error) => Err(error.clone()),
-            None => read(&self.tables.view()),
-        });
+        let find = || {
+            self.failure.get().map_or(Ok(()), |error| Err(error.clone()))?;
+            let view = self.tables.view();
+            let found = read(&view)?;
+            self.durable.wait_for(view.totals()?.sequence)?;
+            Ok(found)
+        };
+        reply.send(find());
     }
 
     pub(super) fn counts(&self, view: &View<'_>) -> Result<StoreCounts, StoreError> {

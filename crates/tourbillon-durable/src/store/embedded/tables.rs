@@ -63,6 +63,10 @@ pub(super) fn open(directory: &StoreDirectory, options: &EmbeddedOptions) -> Res
     journals.truncate_torn_record().map_err(|error| from_io(directory.path(), &error))?;
     let tables = Tables::open(directory, options)?;
     let mut totals = tables.check_complete(&journals, acknowledged.last())?;
+    if totals.sequence > acknowledged.last() {
+        // The last transactions of a process that was killed may be nowhere but in the memory of the kernel. Readers see them from now on.
+        tables.sync()?;
+    }
     if format < FORMAT {
         totals = upgrade::upgrade(&tables, totals)?;
         let noted = acknowledged.set(totals.sequence).and_then(|()| directory.raise_format());
@@ -98,7 +102,8 @@ impl Tables {
                 .journal_compression(CompressionType::None)
                 .max_journaling_size(JOURNALS)
                 .manual_journal_persist(true)
-                .worker_threads(2)
+                // With more than one, a thread of the engine's spins while another one merges tables.
+                .worker_threads(1)
                 .open()?;
             let timers = database.keyspace("timers", || keyspace_options(options))?;
             Ok((database, timers))
@@ -179,6 +184,12 @@ impl Tables {
         }
         batch.insert(&self.timers, layout::TOTALS, encoding::totals(totals));
         batch.commit().map_err(|error| StoreError::SyncFailed(format!("{}: {error}", self.directory.display())))
+    }
+
+    /// Makes everything durable that was written.
+    fn sync(&self) -> Result<(), StoreError> {
+        let synced = self.database.persist(PersistMode::SyncAll);
+        synced.map_err(|error| StoreError::SyncFailed(format!("{}: {error}", self.directory.display())))
     }
 
     /// Returns how many bytes the files have.

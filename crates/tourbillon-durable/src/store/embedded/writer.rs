@@ -1,16 +1,16 @@
-//! The writer: one thread applies all changes, and commits what has come in one transaction.
+//! The writer: one thread applies all changes, and writes what has come in one transaction. The syncer makes it durable and replies.
 
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use super::acknowledged::Acknowledged;
 use super::changes::Changes;
 use super::directory::StoreDirectory;
 use super::encoding::Totals;
 use super::options::EmbeddedOptions;
 use super::reader::ReadJob;
 use super::room;
+use super::syncer::{Syncer, WrittenTransaction};
 use super::tables::Tables;
 use super::transaction::Transaction;
 use crate::store::error::StoreError;
@@ -41,7 +41,7 @@ pub(super) struct WriteBatch {
 pub(super) struct StoreWriter {
     pub(super) tables: Arc<Tables>,
     pub(super) directory: StoreDirectory,
-    pub(super) acknowledged: Acknowledged,
+    pub(super) syncer: Syncer,
     pub(super) totals: Totals,
     pub(super) shards: ShardTable,
     pub(super) options: EmbeddedOptions,
@@ -67,8 +67,14 @@ impl StoreWriter {
                     held = gather(requests, &mut group);
                     self.write(group);
                 }
-                WriteRequest::Heartbeat(heartbeat, reply) => reply.send(self.heartbeat(&heartbeat)),
-                WriteRequest::SetPaused(is_paused, reply) => reply.send(self.set_paused(is_paused)),
+                WriteRequest::Heartbeat(heartbeat, reply) => {
+                    let ownership = self.heartbeat(&heartbeat);
+                    self.reply_when_durable(reply, ownership);
+                }
+                WriteRequest::SetPaused(is_paused, reply) => {
+                    let set = self.set_paused(is_paused);
+                    self.reply_when_durable(reply, set);
+                }
                 WriteRequest::Close(reply) => {
                     let result = self.close();
                     if let Some(reply) = reply {
@@ -81,12 +87,16 @@ impl StoreWriter {
         let _ignored = self.close();
     }
 
-    /// Applies the batches in one transaction, and replies.
+    /// Applies the batches in one transaction, and has the syncer reply.
     fn write(&mut self, group: Vec<WriteBatch>) {
         let (operations, replies): (Vec<_>, Vec<_>) =
             group.into_iter().map(|batch| (batch.operations, batch.reply)).unzip();
         match self.apply(&operations) {
-            Ok(answers) => replies.into_iter().zip(answers).for_each(|(reply, answers)| reply.send(Ok(answers))),
+            Ok(answers) => self.when_durable(move |durable| {
+                for (reply, answers) in replies.into_iter().zip(answers) {
+                    reply.send(durable.clone().map(|()| answers));
+                }
+            }),
             // Nothing was written. Each batch alone, so that what one of them cannot read is that one's error.
             Err(_) if replies.len() > 1 && self.failure.get().is_none() => {
                 for (operations, reply) in operations.into_iter().zip(replies) {
@@ -97,7 +107,20 @@ impl StoreWriter {
         }
     }
 
-    /// Applies batches in one transaction, and returns the answers when it is durable.
+    /// Replies with a result when everything that was written before is durable, or at once with an error.
+    fn reply_when_durable<T: Send + 'static>(&self, reply: Reply<T>, result: Result<T, StoreError>) {
+        match result {
+            Ok(value) => self.when_durable(move |durable| reply.send(durable.map(|()| value))),
+            Err(error) => reply.send(Err(error)),
+        }
+    }
+
+    /// Has a function called when everything that was written before is durable: also what a transaction without changes has read.
+    fn when_durable(&self, reply: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
+        self.syncer.sync(WrittenTransaction { sequence: self.totals.sequence, reply: Box::new(reply) });
+    }
+
+    /// Applies batches in one transaction, and returns the answers. The transaction is written, and not durable yet.
     fn apply(&mut self, batches: &[Vec<WriteOp>]) -> Result<Vec<Vec<WriteAnswer>>, StoreError> {
         self.check_alive()?;
         let now = (self.options.clock)();
@@ -121,14 +144,10 @@ impl StoreWriter {
         Ok(answers)
     }
 
-    /// Makes changes durable.
+    /// Writes changes.
     fn commit(&mut self, changes: Changes, totals: Totals) -> Result<(), StoreError> {
         let totals = Totals { sequence: self.totals.sequence + 1, ..totals };
-        let written = self.tables.commit(changes, &totals).and_then(|()| {
-            let noted = self.acknowledged.set(totals.sequence);
-            noted.map_err(|error| StoreError::SyncFailed(format!("{}: {error}", self.directory.path().display())))
-        });
-        match written {
+        match self.tables.write(changes, &totals) {
             Ok(()) => self.totals = totals,
             Err(error) => {
                 let _is_set = self.failure.set(error.clone());
@@ -166,14 +185,16 @@ impl StoreWriter {
 
     /// Ends the readers, closes the engine and gives up the lock.
     fn close(self) -> Result<(), StoreError> {
-        let StoreWriter { tables, directory, acknowledged, failure, readers, .. } = self;
+        let StoreWriter { tables, directory, syncer, failure, readers, .. } = self;
+        let acknowledged = syncer.finish();
         for (jobs, thread) in readers {
             let _has_ended = jobs.send(ReadJob::Stop);
             let _has_panicked = thread.join();
         }
         drop(tables);
         let path = directory.path().display();
-        let synced = acknowledged.sync().map_err(|error| StoreError::SyncFailed(format!("{path}: {error}")));
+        let synced = acknowledged.map_or(Ok(()), |acknowledged| acknowledged.sync());
+        let synced = synced.map_err(|error| StoreError::SyncFailed(format!("{path}: {error}")));
         failure.get().map_or(synced, |error| Err(error.clone()))
     }
 }

@@ -1,0 +1,171 @@
+//! The syncer: a thread that makes durable what the writer has written, and replies.
+//!
+//! The writer goes on with the next transaction while the disk is busy with the ones before. One `fdatasync` covers every transaction that was
+//! written before it began, so the syncer replies to all of them together, in their order (Q1). Nothing that a transaction has read
+//! can be lost while the transaction itself is kept, because journals are durable from their beginning on.
+//!
+//! The engine can only synchronise while it holds the lock of its journal, and no transaction can be written then. So the syncer has a handle of
+//! its own: it synchronises the newest journal. That is enough, because the engine synchronises a journal before it creates the next one.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use super::acknowledged::Acknowledged;
+use super::journal;
+use crate::store::error::StoreError;
+
+/// A transaction that is written and not durable yet.
+pub(super) struct WrittenTransaction {
+    /// Its number, or that of the last one before it if it has changed nothing.
+    pub(super) sequence: u64,
+    /// Called when it is durable, or cannot be made so.
+    pub(super) reply: Box<dyn FnOnce(Result<(), StoreError>) + Send>,
+}
+
+/// The way to the syncer's thread.
+pub(super) struct Syncer {
+    written: Sender<WrittenTransaction>,
+    thread: JoinHandle<Acknowledged>,
+}
+
+/// The number of the last transaction that is durable. Readers wait for what they have read.
+#[derive(Debug)]
+pub(super) struct DurableMark {
+    sequence: Mutex<u64>,
+    has_advanced: Condvar,
+    /// Set when the store has ended because a write failed.
+    failure: Arc<OnceLock<StoreError>>,
+}
+
+impl DurableMark {
+    pub(super) fn new(sequence: u64, failure: Arc<OnceLock<StoreError>>) -> DurableMark {
+        DurableMark { sequence: Mutex::new(sequence), has_advanced: Condvar::new(), failure }
+    }
+
+    /// Waits until a transaction is durable.
+    pub(super) fn wait_for(&self, sequence: u64) -> Result<(), StoreError> {
+        let mut durable = self.lock();
+        while *durable < sequence {
+            if let Some(error) = self.failure.get() {
+                return Err(error.clone());
+            }
+            durable = self.has_advanced.wait(durable).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(())
+    }
+
+    fn advance(&self, sequence: u64) {
+        *self.lock() = sequence;
+        self.has_advanced.notify_all();
+    }
+
+    /// Ends the store, and all waiting for it.
+    fn fail(&self, error: StoreError) {
+        let _durable = self.lock();
+        let _is_set = self.failure.set(error);
+        self.has_advanced.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.sequence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Syncer {
+    /// Starts the thread for the engine in a directory.
+    pub(super) fn start(tables: &Path, acknowledged: Acknowledged, mark: Arc<DurableMark>) -> io::Result<Syncer> {
+        let journal = ActiveJournal { directory: tables.to_owned(), open: None };
+        let (written, requests) = channel();
+        let state = SyncerState { journal, acknowledged, mark, failure: None };
+        let thread = thread::Builder::new().name("timers-sync".to_owned()).spawn(move || state.run(&requests))?;
+        Ok(Syncer { written, thread })
+    }
+
+    /// Has a transaction made durable. If the thread has panicked, the reply is dropped here.
+    pub(super) fn sync(&self, transaction: WrittenTransaction) {
+        let _has_panicked = self.written.send(transaction);
+    }
+
+    pub(super) fn thread(&self) -> thread::ThreadId {
+        self.thread.thread().id()
+    }
+
+    /// Waits until everything is durable, and returns the file of the acknowledged number; `None` if the thread has panicked.
+    pub(super) fn finish(self) -> Option<Acknowledged> {
+        drop(self.written);
+        self.thread.join().ok()
+    }
+}
+
+struct SyncerState {
+    journal: ActiveJournal,
+    acknowledged: Acknowledged,
+    mark: Arc<DurableMark>,
+    /// The error of the first synchronisation that failed.
+    failure: Option<StoreError>,
+}
+
+impl SyncerState {
+    fn run(mut self, requests: &Receiver<WrittenTransaction>) -> Acknowledged {
+        while let Ok(first) = requests.recv() {
+            let mut last = first.sequence;
+            let mut group = vec![first];
+            for transaction in requests.try_iter() {
+                last = transaction.sequence;
+                group.push(transaction);
+            }
+            let result = self.make_durable(last);
+            for transaction in group {
+                (transaction.reply)(result.clone());
+            }
+        }
+        self.acknowledged
+    }
+
+    fn make_durable(&mut self, sequence: u64) -> Result<(), StoreError> {
+        if let Some(error) = &self.failure {
+            return Err(error.clone());
+        }
+        if sequence <= self.acknowledged.last() {
+            return Ok(());
+        }
+        let synced = self.journal.sync().and_then(|()| self.acknowledged.set(sequence));
+        match synced {
+            Ok(()) => self.mark.advance(sequence),
+            Err(error) => {
+                // The kernel may have dropped what it could not write: nothing after this can be trusted.
+                let error = StoreError::SyncFailed(format!("{}: {error}", self.journal.directory.display()));
+                self.mark.fail(error.clone());
+                self.failure = Some(error.clone());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The journal that the engine writes.
+struct ActiveJournal {
+    directory: PathBuf,
+    open: Option<(PathBuf, File)>,
+}
+
+impl ActiveJournal {
+    /// Makes everything durable that the engine has written before this call.
+    fn sync(&mut self) -> io::Result<()> {
+        let newest = journal::newest(&self.directory)?;
+        match &self.open {
+            Some((path, file)) if *path == newest => file.sync_data(),
+            _ => {
+                let file = File::options().write(true).open(&newest)?;
+                file.sync_data()?;
+                self.open = Some((newest, file));
+                Ok(())
+            }
+        }
+    }
+}
