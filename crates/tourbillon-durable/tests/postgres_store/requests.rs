@@ -159,6 +159,32 @@ fn the_history_is_kept_in_partitions_that_are_dropped_by_age() {
 }
 
 #[test]
+fn q1_a_partition_of_the_history_that_is_added_meanwhile_does_no_harm() {
+    let Some(schema) = Schema::new() else { return };
+    let store = schema.store();
+    arm(&store, 1, far("mail").key("k"));
+    schema.run(&format!(
+        "DO $do$ DECLARE part text; BEGIN
+            FOR part IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                WHERE i.inhparent = '{}.history'::regclass AND c.relname <> 'history_rest'
+            LOOP EXECUTE format('DROP TABLE %I.%I', '{}', part); END LOOP;
+        END $do$",
+        schema.name, schema.name
+    ));
+    let upkeep = schema.client();
+    wait(upkeep.batch_execute(&schema.sql("BEGIN; SELECT tourbillon.keep_history(7, 3)"))).unwrap();
+    // The entry of this cancel is on its way to the rest, and waits for its lock.
+    let cancelled = thread::scope(|scope| {
+        let cancel = scope.spawn(|| cancel_key(&store, "k").cancelled);
+        thread::sleep(SECOND / 2);
+        wait(upkeep.batch_execute("COMMIT")).unwrap();
+        cancel.join().unwrap()
+    });
+    assert_eq!(cancelled, 1);
+    assert_eq!(ask(|reply| store.history(TimerId::from_u128(1), reply)).unwrap().len(), 1);
+}
+
+#[test]
 fn texts_that_postgresql_cannot_store_are_harmless() {
     let Some(schema) = Schema::new() else { return };
     let store = schema.store();

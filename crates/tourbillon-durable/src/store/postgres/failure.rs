@@ -47,8 +47,13 @@ impl From<&Error> for Failure {
             return Failure::Refused(StoreError::Unavailable(describe(error)));
         };
         let text = describe(error);
-        let races =
-            [&SqlState::UNIQUE_VIOLATION, &SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED];
+        let races = [
+            &SqlState::UNIQUE_VIOLATION,
+            // The tables have no such constraint but those of the history's partitions: one was added while an entry was on its way to another.
+            &SqlState::CHECK_VIOLATION,
+            &SqlState::T_R_SERIALIZATION_FAILURE,
+            &SqlState::T_R_DEADLOCK_DETECTED,
+        ];
         if races.contains(&code) {
             return Failure::Raced(StoreError::Unavailable(text));
         }
