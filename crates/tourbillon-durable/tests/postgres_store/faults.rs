@@ -161,7 +161,7 @@ fn o5_tables_of_the_format_before_are_upgraded_and_keep_all_that_they_have() {
     drop(store);
     // As a program of format 1 left them.
     schema.run(
-        "DROP TABLE tourbillon.settings; ALTER TABLE tourbillon.timers DROP COLUMN returned;
+        "DROP FUNCTION tourbillon.due_rows; DROP TABLE tourbillon.settings; ALTER TABLE tourbillon.timers DROP COLUMN returned;
         DELETE FROM tourbillon.formats WHERE version = 2",
     );
     // An application goes on with its transactions meanwhile.

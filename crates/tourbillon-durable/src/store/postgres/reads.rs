@@ -26,24 +26,18 @@ pub(super) async fn due(store: &Shared, query: &DueQuery) -> Result<DuePage, Fai
     let timer = after.map_or(TimerId::from_u128(0), |after| after.timer).as_uuid();
     let occurrence = after.map_or(0, |after| after.occurrence.cast_signed());
     let (until, most) = (micros(query.until), limit as i64 + 1);
-    let shards = numbers(&query.shards);
     let owns_all = query.shards.len() == usize::from(super::SHARDS);
+    let shards = (!owns_all).then(|| numbers(&query.shards));
     let params: [&(dyn ToSql + Sync); 7] = [&query.kind, &wake, &timer, &occurrence, &until, &most, &shards];
-    let rows = match owns_all {
-        true => store.pools.read(&store.sql.due, &params[..6]).await?,
-        false => store.pools.read(&store.sql.due_in, &params).await?,
-    };
+    let rows = store.pools.ask(&store.sql.due, &params).await?;
     let mut page = DuePage { entries: rows.iter().map(due_entry).collect(), ..DuePage::default() };
+    if page.entries.last().is_some_and(|last| last.wake > query.until) {
+        page.next_wake = page.entries.pop().map(|next| next.wake);
+    }
     if page.entries.len() > limit {
         page.entries.truncate(limit);
         page.has_more = true;
-        return Ok(page);
     }
-    let next = match owns_all {
-        true => store.pools.read(&store.sql.next_wake, &[&query.kind, &until]).await?,
-        false => store.pools.read(&store.sql.next_wake_in, &[&query.kind, &until, &shards]).await?,
-    };
-    page.next_wake = next.first().map(|row| store_time(row.get(0)));
     Ok(page)
 }
 

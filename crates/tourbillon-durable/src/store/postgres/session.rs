@@ -89,6 +89,12 @@ impl Pools {
         Ok(Session { client: Some(pool.get().await?), pools: self, is_idle: true })
     }
 
+    /// Runs one statement alone: a function that has its settings itself.
+    pub(super) async fn ask(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
+        let session = self.session(&self.work).await?;
+        session.rows(sql, params).await
+    }
+
     /// Runs one statement that only reads, by indexes.
     pub(super) async fn read(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
         let mut session = self.session(&self.work).await?;

@@ -19,9 +19,6 @@ pub(super) struct Statements {
     pub(super) record: Sql,
     pub(super) notify: Sql,
     pub(super) due: Sql,
-    pub(super) due_in: Sql,
-    pub(super) next_wake: Sql,
-    pub(super) next_wake_in: Sql,
     pub(super) orphans: Sql,
     pub(super) get: Sql,
     pub(super) get_key: Sql,
@@ -53,10 +50,6 @@ const FOUND: &str = "WITH wanted AS MATERIALIZED (
     SELECT t.id, t.occurrence, t.ctid AS place, count(*) OVER (PARTITION BY t.id) AS of_timer
     FROM wanted w JOIN tourbillon.timers t ON t.id = w.id
 )";
-
-const DUE: &str = "SELECT wake, id, occurrence, version, shard FROM tourbillon.timers
-    WHERE kind = $1 AND state < 2 AND (wake, id, occurrence) > ($2, $3, $4) AND wake <= $5";
-const DUE_ORDER: &str = "ORDER BY wake, id, occurrence LIMIT";
 
 impl Statements {
     pub(super) fn new(schema: &str) -> Statements {
@@ -100,18 +93,7 @@ impl Statements {
                 &EndedRows::types(),
             ),
             notify: sql(&format!("SELECT pg_notify('{schema}', $1)"), &[Type::TEXT]),
-            due: sql(&format!("{DUE} {DUE_ORDER} $6"), &due_types[..6]),
-            due_in: sql(&format!("{DUE} AND shard = ANY ($7) {DUE_ORDER} $6"), &due_types),
-            next_wake: sql(
-                "SELECT wake FROM tourbillon.timers WHERE kind = $1 AND state < 2 AND wake > $2 ORDER BY wake LIMIT 1",
-                &[Type::TEXT, Type::INT8],
-            ),
-            next_wake_in: sql(
-                "SELECT wake FROM (SELECT wake, shard FROM tourbillon.timers
-                    WHERE kind = $1 AND state < 2 AND wake > $2 ORDER BY wake LIMIT 256) AS next
-                WHERE shard = ANY ($3) ORDER BY wake LIMIT 1",
-                &[Type::TEXT, Type::INT8, Type::INT2_ARRAY],
-            ),
+            due: sql("SELECT * FROM tourbillon.due_rows($1, $2, $3, $4, $5, $6, $7)", &due_types),
             orphans: sql(
                 "SELECT t.wake, t.id, t.occurrence, t.version, t.shard FROM tourbillon.timers t
                 JOIN tourbillon.shards s ON s.shard = t.shard AND t.epoch < s.epoch
