@@ -27,8 +27,10 @@ pub(crate) struct AllOptions {
 }
 
 /// All scenarios, in the order in which they run.
-pub(crate) const SCENARIOS: [&str; 12] =
-    ["queue", "churn", "contend", "cross", "reset", "fire", "lateness", "memory", "jobs", "io", "scale", VIRTUAL];
+pub(crate) const SCENARIOS: [&str; 13] = [
+    "queue", "churn", "contend", "cross", "reset", "fire", "lateness", "memory", "jobs", "io", "scale", "durable",
+    VIRTUAL,
+];
 
 /// The scenario that only some builds have.
 const VIRTUAL: &str = "virtual";

@@ -10,6 +10,7 @@ mod churn;
 mod columns;
 mod contend;
 mod cross;
+mod durable;
 mod figure_line;
 mod fire;
 mod harness;
@@ -79,6 +80,14 @@ enum Scenario {
     /// Measures one system of the case `memory` of `jobs`, in a process of its own.
     #[command(hide = true)]
     JobsMemoryOf(jobs::JobsMemoryArgs),
+    /// Timers that outlive their process: creates, cancels, lateness and memory, in a directory and in PostgreSQL.
+    Durable(durable::DurableOptions),
+    /// Holds a store of the scenario `durable`, in a process of its own.
+    #[command(hide = true)]
+    DurableOf(durable::DurableChildArgs),
+    /// Uses a store of the scenario `durable` until it is killed.
+    #[command(hide = true)]
+    DurableKilled(durable::DurableKillArgs),
     /// Resident bytes per pending sleep.
     Memory(PendingOptions),
     /// Measures one system of the scenario `memory`, in a process of its own.
@@ -136,6 +145,7 @@ fn run(scenario: Scenario) -> Result<(), String> {
         S::Cross(options) => report("cross", &options.choice.common, |report| cross::run(&options, report)),
         S::Reset(options) => report("reset", &options.choice.common, |report| reset::run(&options, report)),
         S::Fire(options) => report("fire", &options.choice.common, |report| fire::run(&options, report)),
+        S::Durable(options) => report("durable", &options.choice.common, |report| durable::run(&options, report)),
         S::Jobs(options) => report("jobs", &options.choice.common, |report| jobs::run(&options, report)),
         S::Lateness(options) => report("lateness", &options.choice.common, |report| lateness::run(&options, report)),
         S::Io(options) => report("io", &options.choice.common, |report| io::run(&options, report)),
@@ -144,6 +154,8 @@ fn run(scenario: Scenario) -> Result<(), String> {
         S::VirtualTime(options) => {
             report("virtual", &options.choice.common, |report| virtual_time::run(&options, report))
         }
+        S::DurableOf(of) => in_own_process(|| durable::run_child(&of)),
+        S::DurableKilled(of) => in_own_process(|| durable::run_killed(&of)),
         S::IoOf(of) => in_own_process(|| io::run_one(&of)),
         S::JobsMemoryOf(of) => in_own_process(|| jobs::run_one(&of)),
         S::MemoryOf(of) => in_own_process(|| memory::run_one(&of)),

@@ -21,7 +21,7 @@ pub(crate) enum Better {
 
 type NamedMetric = (&'static str, &'static str, &'static str, Better);
 
-const METRICS: [NamedMetric; 38] = [
+const METRICS: &[NamedMetric] = &[
     ("ns_per_op", "time", "ns", Better::Lower),
     ("cpu_ns_per_op", "CPU time of all threads", "ns", Better::Lower),
     ("bytes_per_timer", "memory per timer", "B", Better::Lower),
@@ -60,6 +60,53 @@ const METRICS: [NamedMetric; 38] = [
     ("cancels_per_s", "cancels per second, callbacks included", "/s", Better::Higher),
     ("ns_per_sleep", "time per sleep", "ns", Better::Lower),
     ("times_tokio", "time in multiples of Tokio's", "x", Better::Lower),
+    ("fdatasync_p50_us", "time of one fdatasync, median", "us", Better::Neither),
+    ("creates_per_s", "creates per second", "/s", Better::Higher),
+    (
+        "share_of_fdatasync",
+        "creates per second, as a share of one for each client in every fdatasync",
+        "",
+        Better::Higher,
+    ),
+    ("answer_p50_ms", "time until the answer, median", "ms", Better::Lower),
+    ("answer_p99_ms", "time until the answer, 99th percentile", "ms", Better::Lower),
+    (
+        "answer_p99_times_fdatasync",
+        "time until the answer, 99th percentile, in multiples of an fdatasync",
+        "x",
+        Better::Lower,
+    ),
+    ("operations_per_s", "creates and cancels per second", "/s", Better::Higher),
+    ("share_of_empty_store", "creates and cancels per second, as a share of the rate beside none", "", Better::Higher),
+    ("commit_p50_us", "time until the answer to a create, median", "us", Better::Lower),
+    ("p99_beyond_commit_us", "lateness, 99th percentile, less the median answer to a create", "us", Better::Lower),
+    ("delivered", "timers that were delivered", "", Better::Neither),
+    ("expected", "timers that were due", "", Better::Neither),
+    ("s_until_all_delivered", "time from the first due timer to the last delivery", "s", Better::Lower),
+    ("s_to_create", "time to create all", "s", Better::Lower),
+    ("s_to_open", "time to open the store after a kill, median", "s", Better::Lower),
+    ("s_to_open_longest", "time to open the store after a kill, longest", "s", Better::Lower),
+    ("resident_mb_after_creating", "resident memory of the process that created them", "MB", Better::Lower),
+    ("resident_mb_after_opening", "resident memory of a process that opened the store", "MB", Better::Lower),
+    ("disk_bytes_per_timer", "bytes of disk per timer", "B", Better::Lower),
+    ("sleeps_per_s", "wake-ups per second", "/s", Better::Lower),
+    ("queries_per_s", "statements that the server got, per second", "/s", Better::Lower),
+    ("ms_until_answer", "time until the answer", "ms", Better::Lower),
+    ("cancelled", "timers that the cancel counted as cancelled", "", Better::Neither),
+    ("in_flight", "timers that the cancel counted as being delivered", "", Better::Neither),
+    ("acknowledged", "operations that were acknowledged", "", Better::Neither),
+    ("lost", "acknowledged timers that were lost", "", Better::Lower),
+    ("cancelled_delivered", "timers that were delivered although a cancel had counted them", "", Better::Lower),
+    ("unexplained_duplicates", "deliveries whose attempt does not say that they are repetitions", "", Better::Lower),
+    ("early", "deliveries before the due time", "", Better::Lower),
+    ("wrong", "pending timers with a due time that was not acknowledged", "", Better::Lower),
+    ("timers", "timers", "", Better::Neither),
+    ("repeated_deliveries", "deliveries after the first, each with a higher attempt", "", Better::Neither),
+    ("killed_while_opening", "processes that were killed while they opened the store", "", Better::Neither),
+    ("s_for_all_kills", "time of the case", "s", Better::Neither),
+    ("s_longest_wait", "lateness, greatest", "s", Better::Lower),
+    ("s_of_lease", "lease of a node", "s", Better::Neither),
+    ("delivered_by_the_killed_node", "timers that the killed node delivered before", "", Better::Neither),
 ];
 
 impl Metric<'_> {

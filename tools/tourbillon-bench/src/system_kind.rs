@@ -18,18 +18,22 @@ pub(crate) enum SystemKind {
 /// The tasks of the scenario `jobs`, which are Tokio's.
 pub(crate) const TOKIO_TASKS: &str = "tokio-tasks";
 
+/// Tourbillon in the scenario `durable`, on each of its stores.
+pub(crate) const DURABLE_EMBEDDED: &str = "tourbillon-embedded";
+pub(crate) const DURABLE_POSTGRES: &str = "tourbillon-postgres";
+
 /// The queues of Tourbillon. The first is the one that the engine uses.
 const QUEUES: [&str; 4] = ["wheel", "heap", "list_tree", "rounds"];
 
 /// Settings of a case that name the variant of a system, and not the work that was measured.
-const VARIANT_SETTINGS: [&str; 4] = ["slack", "driver", "rt", "timer"];
+const VARIANT_SETTINGS: [&str; 5] = ["slack", "driver", "rt", "timer", "setup"];
 
 impl SystemKind {
     /// Returns the kind of a system in a case.
     pub(crate) fn of(system: &str, case: &str) -> SystemKind {
         match system {
             tourbillon::NAME if is_default(case) => SystemKind::Default,
-            tourbillon_rt::URING | tourbillon_rt::EPOLL => SystemKind::Default,
+            tourbillon_rt::URING | tourbillon_rt::EPOLL | DURABLE_EMBEDDED | DURABLE_POSTGRES => SystemKind::Default,
             _ if system == QUEUES[0] => SystemKind::Default,
             _ if QUEUES.contains(&system) || system.starts_with(tourbillon::NAME) => SystemKind::Variant,
             tokio::CURRENT | tokio::MULTI | TOKIO_TASKS => SystemKind::Tokio,

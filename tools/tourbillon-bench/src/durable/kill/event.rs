@@ -1,0 +1,89 @@
+//! What a process that will be killed reports: one line for each step, written before the step and after its answer.
+//!
+//! A line is written by one system call, so the kernel has it when the process is killed afterwards.
+
+use std::fmt;
+
+/// A step of a client or a handler. `key` is the number of a timer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Event {
+    /// The store is open, after so many microseconds.
+    Open { micros: u64 },
+    /// A create is about to be sent.
+    Creating { key: u64, due: u64 },
+    /// A create was acknowledged.
+    Created { key: u64 },
+    /// A cancel is about to be sent.
+    Cancelling { key: u64 },
+    /// A cancel was acknowledged with these counts.
+    Cancelled { key: u64, cancelled: u64, in_flight: u64 },
+    /// A reschedule is about to be sent.
+    Moving { key: u64, due: u64 },
+    /// A reschedule was acknowledged.
+    Moved { key: u64 },
+    /// A reschedule was refused: the timer is being delivered or has ended.
+    NotMoved { key: u64 },
+    /// The handler was called, so many microseconds after the timer was due.
+    Fired { key: u64, attempt: u64, late: u64 },
+    /// The handler was called before the timer was due.
+    Early { key: u64 },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Event::Open { micros } => write!(f, "open {micros}"),
+            Event::Creating { key, due } => write!(f, "creating {key} {due}"),
+            Event::Created { key } => write!(f, "created {key}"),
+            Event::Cancelling { key } => write!(f, "cancelling {key}"),
+            Event::Cancelled { key, cancelled, in_flight } => write!(f, "cancelled {key} {cancelled} {in_flight}"),
+            Event::Moving { key, due } => write!(f, "moving {key} {due}"),
+            Event::Moved { key } => write!(f, "moved {key}"),
+            Event::NotMoved { key } => write!(f, "not-moved {key}"),
+            Event::Fired { key, attempt, late } => write!(f, "fired {key} {attempt} {late}"),
+            Event::Early { key } => write!(f, "early {key}"),
+        }
+    }
+}
+
+impl Event {
+    /// Parses a line; `None` if it is something else, such as a line that the kill cut off.
+    pub(super) fn parse(line: &str) -> Option<Event> {
+        let (word, numbers) = line.split_once(' ')?;
+        let numbers: Vec<u64> = numbers.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
+        Some(match (word, &*numbers) {
+            ("open", &[micros]) => Event::Open { micros },
+            ("creating", &[key, due]) => Event::Creating { key, due },
+            ("created", &[key]) => Event::Created { key },
+            ("cancelling", &[key]) => Event::Cancelling { key },
+            ("cancelled", &[key, cancelled, in_flight]) => Event::Cancelled { key, cancelled, in_flight },
+            ("moving", &[key, due]) => Event::Moving { key, due },
+            ("moved", &[key]) => Event::Moved { key },
+            ("not-moved", &[key]) => Event::NotMoved { key },
+            ("fired", &[key, attempt, late]) => Event::Fired { key, attempt, late },
+            ("early", &[key]) => Event::Early { key },
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_as_it_was_written_and_a_line_that_was_cut_off_is_none() {
+        let events = [
+            Event::Open { micros: 7 },
+            Event::Creating { key: 1, due: 2 },
+            Event::Cancelled { key: 3, cancelled: 1, in_flight: 0 },
+            Event::Moving { key: 4, due: 5 },
+            Event::Fired { key: 6, attempt: 2, late: 9 },
+        ];
+        for event in events {
+            assert_eq!(Event::parse(&event.to_string()), Some(event));
+        }
+        assert_eq!(Event::parse("cancelled 3 1"), None);
+        assert_eq!(Event::parse("fir"), None);
+    }
+}
