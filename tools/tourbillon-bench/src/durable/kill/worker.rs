@@ -100,11 +100,14 @@ pub(super) fn handle(timers: &Timers, report: impl Fn(Event) + Clone + Send + Sy
     registered.unwrap_or_else(|error| fail(&error.to_string()));
 }
 
-/// Writes a line with one system call.
+/// Writes a line with one system call, and ends the process if nobody reads it.
 fn report(event: Event) {
     let line = format!("{event}\n");
     let mut out = std::io::stdout().lock();
-    let _driver_is_gone = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+    if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
+        // The driver is gone.
+        std::process::exit(1);
+    }
 }
 
 /// Returns some timers of earlier processes, which this one may cancel and move.
