@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let directory = tempfile::tempdir()?;
         let (sender, expired) = channel();
         let timers = open(directory.path(), sender.clone()).await?;
-        place(&timers, 1, Duration::from_millis(100)).await?;
+        place(&timers, 1, Duration::from_secs(900)).await?;
         place(&timers, 2, Duration::from_millis(100)).await?;
         place(&timers, 3, Duration::from_secs(900)).await?;
         assert!(pay(&timers, 1).await?, "it is paid in time");

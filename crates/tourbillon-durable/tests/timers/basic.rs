@@ -14,7 +14,7 @@ use tourbillon_durable::{
 use crate::{PATIENCE, end, eventually, hour, ms, next, open, record};
 
 #[test]
-fn q3_q4_v1_a_timer_is_delivered_after_its_time_with_all_that_its_handler_needs() {
+fn q3_q4_v1_o6_a_timer_is_delivered_after_its_time_with_all_that_its_handler_needs() {
     let timers = open();
     let received = record(&timers, "reminder", |_| Ack::Done);
     let timer = NewTimer::after("reminder", ms(20))

@@ -13,15 +13,10 @@ use super::plan::{Plan, SpecColumns};
 use crate::id::TimerId;
 use crate::time::StoreTime;
 
-/// The columns of a timer in the order in which [`timer_row`] reads them; `{t}` is the table.
-pub(super) const COLUMNS: &str = "{t}.id, {t}.occurrence, {t}.due, {t}.wake, {t}.version, {t}.epoch, {t}.claim, {t}.attempt, \
-     {t}.remaining, {t}.stands_for, {t}.created, {t}.replayed_at, {t}.shard, {t}.state, {t}.is_head, {t}.namespace, {t}.kind, {t}.key, \
-     {t}.name, {t}.content_type, {t}.plan::text AS plan, {t}.payload, {t}.last_error, {t}.returned";
-
-/// The columns of a timer that change, besides its identity, as they are written by [`ChangedRows`].
+/// The columns of a timer that change, behind its identity, as [`ChangedRows`] writes and [`timer_row`] reads them.
 pub(super) const CHANGED_COLUMNS: &str = "id, occurrence, due, wake, version, epoch, claim, attempt, remaining, stands_for, replayed_at, state, is_head, last_error, returned";
 
-/// The columns of a timer that never change, as they are written by [`NewRows`] behind those that do.
+/// The columns of a timer that never change, as [`NewRows`] writes and [`timer_row`] reads them behind those that do.
 pub(super) const FIXED_COLUMNS: &str = "created, shard, namespace, kind, key, name, content_type, plan, payload";
 
 /// The columns of the history, as they are written by [`EndedRows`].
@@ -60,7 +55,7 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Reads a timer from its [`COLUMNS`], which begin at the column `first`.
+/// Reads a timer from its [`CHANGED_COLUMNS`] and [`FIXED_COLUMNS`], which begin at the column `first`.
 ///
 /// # Errors
 /// [`StoreError::Damaged`]: a column does not have what it should.
@@ -72,19 +67,19 @@ pub(super) fn timer_row(row: &Row, first: usize) -> Result<TimerRow, StoreError>
     let attempt = read.attempt()?;
     let left = read.get::<Option<i64>>()?.map(i64::cast_unsigned);
     let stands_for = read.count()?;
-    let created = read.time()?;
     let replayed_at = read.get::<Option<i64>>()?.map(store_time);
-    let shard = ShardId(read.get::<i16>()?.cast_unsigned());
     let state =
         row_state(read.get()?).ok_or_else(|| damaged(format!("the timer {} has an unknown state", id.timer)))?;
     let is_head = read.get()?;
+    let last_error = read.get()?;
+    let returned = read.attempt()?;
+    let created = read.time()?;
+    let shard = ShardId(read.get::<i16>()?.cast_unsigned());
     let (namespace, kind) = (read.get()?, read.get()?);
     let (key, name, content_type) = (read.get()?, read.get()?, read.get()?);
     let plan: Plan = serde_json::from_str(read.get()?)
         .map_err(|error| damaged(format!("the plan of the timer {} cannot be read: {error}", id.timer)))?;
     let payload = Arc::from(read.get::<&[u8]>()?);
-    let last_error = read.get()?;
-    let returned = read.attempt()?;
     let spec = Arc::new(plan.into_spec(SpecColumns { namespace, key, name, kind, payload, content_type }));
     Ok(TimerRow {
         id,

@@ -4,7 +4,7 @@ use std::iter;
 
 use tokio_postgres::types::Type;
 
-use super::columns::{CHANGED_COLUMNS, COLUMNS, ChangedRows, EndedRows, FIXED_COLUMNS, HISTORY_COLUMNS, NewRows};
+use super::columns::{CHANGED_COLUMNS, ChangedRows, EndedRows, FIXED_COLUMNS, HISTORY_COLUMNS, NewRows};
 use super::session::Sql;
 
 /// All statements that are used again and again.
@@ -186,7 +186,12 @@ pub(super) fn lock_key(purpose: &str, schema: &str) -> String {
 
 /// Returns the columns of a timer, read from a table of this name.
 pub(super) fn of_table(table: &str) -> String {
-    COLUMNS.replace("{t}", table)
+    let columns = CHANGED_COLUMNS.split(", ").chain(FIXED_COLUMNS.split(", "));
+    let read = columns.map(|column| match column {
+        "plan" => format!("{table}.plan::text AS plan"),
+        _ => format!("{table}.{column}"),
+    });
+    read.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns `$1, $2, ...`.
