@@ -98,8 +98,7 @@ impl<T, R: RawQueue<Timer<T>>> TimerQueue<T> for Keyed<T, R> {
 
     #[inline(always)]
     fn remove(&mut self, key: Key) -> Option<T> {
-        let place = self.slab.place(key)?;
-        self.slab.release(key);
+        let place = self.slab.take(key)?;
         Some(self.disarm(place).0.value)
     }
 

@@ -94,6 +94,18 @@ impl KeySlab {
         (slot.generation == key.generation() && slot.word.0 < FREE).then(|| Place::from_bits(slot.word.0))
     }
 
+    /// Releases a key if it is in use, and returns its place.
+    #[inline]
+    pub(crate) fn take(&mut self, key: Key) -> Option<Place> {
+        let KeySlab { slots, free, len } = self;
+        let slot = slots.get_mut(key.index())?;
+        let place =
+            (slot.generation == key.generation() && slot.word.0 < FREE).then(|| Place::from_bits(slot.word.0))?;
+        *len -= 1;
+        slot.release(key, free);
+        Some(place)
+    }
+
     /// Sets the place of a key that is in use.
     #[inline]
     pub(crate) fn set_place(&mut self, key: Key, place: Place) {
@@ -104,11 +116,7 @@ impl KeySlab {
     #[inline]
     pub(crate) fn release(&mut self, key: Key) {
         self.len -= 1;
-        let generation = key.generation().wrapping_add(1);
-        self.slots[key.index()] = KeySlot { generation, word: SlotWord(self.free) };
-        if generation != 0 {
-            self.free = FREE | key.index() as u32;
-        }
+        self.slots[key.index()].release(key, &mut self.free);
     }
 
     /// Verifies the free list and the count of the keys in use.
@@ -122,6 +130,18 @@ impl KeySlab {
         }
         ensure!(self.len + free + retired == self.slots.len(), "slab: a slot is neither in use, free nor retired");
         Ok(())
+    }
+}
+
+impl KeySlot {
+    /// Releases the key of the slot, and makes the slot the first free one, unless its generations are used up.
+    #[inline(always)]
+    fn release(&mut self, key: Key, free: &mut u32) {
+        let generation = key.generation().wrapping_add(1);
+        *self = KeySlot { generation, word: SlotWord(*free) };
+        if generation != 0 {
+            *free = FREE | key.index() as u32;
+        }
     }
 }
 

@@ -128,8 +128,19 @@ impl Levels {
     pub(super) fn find(&mut self, elapsed: u64, deadline: u64) -> (ListOwner, &mut List) {
         debug_assert!(elapsed < deadline);
         let height = ((elapsed ^ deadline).ilog2() / DIGIT) as usize;
-        self.occupied_roots |= 1 << height;
-        self.level_mut(self.root(height)).find(height, deadline)
+        let (number, slot) = (self.root(height), digit(deadline, height));
+        if self.levels[number].is_none() {
+            self.allocate(number);
+        }
+        let Levels { levels, occupied_roots, .. } = self;
+        let level = levels[number].get_or_insert_with(Level::new);
+        let list = &mut level.slots[slot];
+        // The bits of a slot that has items are set already.
+        if list.is_empty() {
+            level.occupied |= 1 << slot;
+            *occupied_roots |= 1 << height;
+        }
+        (owner(number, slot), list)
     }
 
     /// Returns the level for the parts of a slot of `height`, allocating it if needed.
@@ -141,9 +152,15 @@ impl Levels {
     #[inline]
     fn level_mut(&mut self, number: LevelNumber) -> LevelMut<'_> {
         if self.levels[number].is_none() {
-            self.levels[number] = self.spare.take();
+            self.allocate(number);
         }
         LevelMut { level: self.levels[number].get_or_insert_with(Level::new), number }
+    }
+
+    /// Allocates a level, or takes the spare one.
+    #[cold]
+    fn allocate(&mut self, number: LevelNumber) {
+        self.levels[number] = Some(self.spare.take().unwrap_or_else(Level::new));
     }
 
     /// Returns the list of a slot; `None` if its level is not allocated.
@@ -271,16 +288,7 @@ impl Levels {
     }
 }
 
-impl<'a> LevelMut<'a> {
-    /// Finds the slot for a deadline in this level, marks it occupied, and returns it with its list.
-    #[inline]
-    fn find(self, height: usize, deadline: u64) -> (ListOwner, &'a mut List) {
-        let LevelMut { level, number } = self;
-        let slot = digit(deadline, height);
-        level.occupied |= 1 << slot;
-        (owner(number, slot), &mut level.slots[slot])
-    }
-
+impl LevelMut<'_> {
     /// Moves the items of the first block of a list, which is that of `slot`, into this level; returns how many positions that
     /// block had.
     pub(super) fn distribute_block<Id, D: ItemDeadline, E: WheelEntries<Id, D>>(

@@ -236,7 +236,9 @@ impl<Id, D: ItemDeadline> WheelCore<Id, D> {
     #[inline(always)]
     fn insert<E: Entries<Id>>(&mut self, entries: &mut E, id: Id, deadline: Time) -> Place {
         let nanos = deadline.as_nanos();
-        self.bound = self.bound.min(nanos);
+        if nanos < self.bound {
+            self.bound = nanos;
+        }
         if nanos <= self.elapsed {
             return self.overdue.insert(entries, id, deadline);
         }
