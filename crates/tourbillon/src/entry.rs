@@ -11,7 +11,7 @@
 //! that its push has made 4,096 long:
 //!
 //! - a later deadline is a compare-and-swap of the state word, as on the owning thread (T4);
-//! - a cancel is a compare-and-swap of the state word, and then the remote thread pushes the node onto the shard's remote free list;
+//! - a cancel is a swap of the state word, and then the remote thread pushes the node onto the shard's remote free list;
 //! - for an earlier deadline or another waker the entry *migrates*: it is cancelled in its shard and armed in the shard of the calling
 //!   thread. So a timer follows its task.
 //!
@@ -446,9 +446,31 @@ impl Entry {
         Some(waker)
     }
 
+    /// Ends an entry that is dropped, if its timer is armed in another shard of this thread's current engine, and the engine need not know of
+    /// cancels: as [`end_quickly`](Entry::end_quickly), without the lock of that shard.
+    #[inline(always)]
+    fn end_remotely(&mut self) -> Option<Result<Waker, Outcome>> {
+        if self.phase() != EntryPhase::Armed || reports_cancels(self.node()) {
+            return None;
+        }
+        // The owning thread has written it.
+        self.node().prefetch_to_write();
+        let shard = self.shard();
+        let local = thread_shard::current()
+            .filter(|local| !local.owns(shard) && local.core().as_ptr() == Core::of_shard(shard))?;
+        let waker = shard.release_remote(self.handle(), Release::Cancelled);
+        // SAFETY: the thread shard has the same core. The reference is the entry's, and the caller does not use the entry after this.
+        unsafe { local.put_ref() };
+        Some(waker)
+    }
+
     /// Ends an entry that is dropped.
     #[inline(never)]
     fn end_slowly(&mut self) {
+        if let Some(waker) = self.end_remotely() {
+            // The waker's destructor is the user's code and may panic: it runs last.
+            return drop(waker);
+        }
         let mut waker = None;
         if self.phase() == EntryPhase::Armed {
             waker = Some(self.cancel_node());

@@ -21,6 +21,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::sync::prefetch;
+
 /// The indices of jobs, by the hashes of their keys.
 pub(super) struct KeyIndex {
     /// One for each bucket; a power of two of them, or none.
@@ -238,14 +240,7 @@ impl TagAddress {
     pub(super) fn prefetch(&self, hash: u32) {
         let bucket = hash as usize & self.mask.load(Ordering::Relaxed);
         let address = self.tags.load(Ordering::Relaxed).wrapping_add(bucket.wrapping_mul(BUCKET));
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch is a hint. It reads nothing that a program could see, and no address makes it fail.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = address;
+        prefetch::to_read(address);
     }
 }
 

@@ -230,11 +230,12 @@ impl Shard {
     /// Releases the node of a timer on a thread that does not own the shard, without its lock. Returns the waker if that has cancelled
     /// the timer, or how the timer had ended before. The node is one of this shard.
     pub(crate) fn release_remote(&self, handle: NodeHandle, release: Release) -> Result<Waker, Outcome> {
-        let waker = handle.cancel_remote();
-        let cancelled = waker.is_ok() && release == Release::Cancelled;
-        let count = if cancelled { CountAs::Cancelled } else { CountAs::Nothing };
+        let top = self.remote_free.0.top();
+        let as_cancelled = if release == Release::Cancelled { CountAs::Cancelled } else { CountAs::Nothing };
+        let waker = handle.release_remote(top.node(), as_cancelled);
+        let count = if waker.is_ok() { as_cancelled } else { CountAs::Nothing };
         // Only the thread whose push makes the list full drains it.
-        let is_full = self.remote_free.0.push(handle.node(), count) == DRAIN_AT;
+        let is_full = self.remote_free.0.push(handle.node(), count, top) == DRAIN_AT;
         // If this thread does not see yet that the shard was released, the memory is freed with the core.
         if is_full || self.is_engine_gone.load(Ordering::SeqCst) {
             self.drain_remote_free();

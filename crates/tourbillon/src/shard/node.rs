@@ -28,9 +28,9 @@ use tourbillon_queue::{Place, Time};
 
 use crate::outcome::Outcome;
 use crate::shard::packed_waker::{self, VtableDistance};
-use crate::shard::state::{Cancel, Fire, NodeState, StateWord, Stop};
+use crate::shard::state::{CountAs, Fire, NodeState, Released, StateWord, Stop};
 use crate::slack::SlackBits;
-use crate::sync::{Cell, UnsafeCell};
+use crate::sync::{Cell, UnsafeCell, prefetch};
 
 pub(crate) struct Node {
     pub(crate) state: StateWord,
@@ -131,11 +131,13 @@ impl NodeRef {
     /// Lets the processor load the node into its cache.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch is a hint: it neither reads nor writes memory in the sense of the language.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(self.0.as_ptr().cast());
-        }
+        prefetch::to_read(self.0.addr().get());
+    }
+
+    /// Lets the processor take the node out of another processor's cache.
+    #[inline(always)]
+    pub(crate) fn prefetch_to_write(self) {
+        prefetch::to_write(self.0.addr().get());
     }
 
     #[inline(always)]
@@ -257,12 +259,15 @@ impl NodeHandle {
         has_data && VtableDistance::of(waker.vtable()) == Some(node.vtable_and_slack.get().distance())
     }
 
-    /// Cancels the timer without the lock of its shard. Returns the waker, or how the timer had ended before.
-    pub(crate) fn cancel_remote(&self) -> Result<Waker, Outcome> {
-        match self.0.state().cancel() {
-            // SAFETY: the handle has won the swap out of `Armed`, so the waker is the handle's, and it takes it here, once.
-            Cancel::Won => Ok(unsafe { self.0.take_waker() }),
-            Cancel::Lost(outcome) => Err(outcome),
+    /// Cancels the timer without the lock of its shard, and links the node to `next`. Returns the waker, or how the timer had ended before.
+    /// The caller [pushes](crate::shard::remote_free::RemoteFreeList::push) the node after that.
+    #[inline(always)]
+    pub(crate) fn release_remote(&self, next: u32, count: CountAs) -> Result<Waker, Outcome> {
+        match self.0.state().release(next, count) {
+            // SAFETY: the handle has won the swap out of `Armed`, so the waker is the handle's, and it takes it here, once. The shard does not
+            // reuse the node before the caller pushes it.
+            Released::Cancelled => Ok(unsafe { self.0.take_waker() }),
+            Released::Ended(outcome) => Err(outcome),
         }
     }
 }

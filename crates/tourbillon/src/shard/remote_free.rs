@@ -1,13 +1,13 @@
 //! The remote free list of a shard: a lock-free stack of nodes that threads other than the owner have released.
 //!
 //! ```text
-//!     remote thread --- push: state word = Released(old top) --->  [ top ] -> node -> node -> NONE
+//!     remote thread --- state word = Released(top), push -------->  [ top ] -> node -> node -> NONE
 //!                                                                     |
 //!     under the shard's lock <--- take_all, then recycle each --------+
 //! ```
 //!
-//! A remote thread that drops a timer cancels it by its state word. Only the shard may reuse the node and its place in the queue, so the
-//! remote thread pushes the node here. The shard drains the list before it takes fresh memory and at each visit; the thread whose push
+//! A remote thread that drops a timer cancels it and links its node, by one swap of its state word. Only the shard may reuse the node and its
+//! place in the queue, so the remote thread pushes the node here. The shard drains the list before it takes fresh memory and at each visit; the thread whose push
 //! makes the list [`DRAIN_AT`] long locks the shard and drains it.
 //!
 //! Nodes are linked through their state words. No thread pops a single node, only the whole list, so there is no ABA problem.
@@ -28,22 +28,40 @@ pub(crate) struct RemoteFreeList {
 
 const EMPTY: u64 = NONE as u64;
 
+/// The top of the list at some time: the node that a released node is linked to.
+#[derive(Clone, Copy)]
+pub(crate) struct Top(u64);
+
+impl Top {
+    /// Returns the index of the top node, or [`NONE`].
+    #[inline(always)]
+    pub(crate) fn node(self) -> u32 {
+        self.0 as u32
+    }
+}
+
 impl RemoteFreeList {
     pub(crate) fn new() -> RemoteFreeList {
         RemoteFreeList { top: AtomicU64::new(EMPTY) }
     }
 
-    /// Pushes the node of an ended timer, and returns the length of the list.
-    pub(crate) fn push(&self, node: NodeRef, count: CountAs) -> u32 {
+    /// Returns the top, for the release of a node that is then pushed.
+    #[inline(always)]
+    pub(crate) fn top(&self) -> Top {
+        Top(self.top.load(Ordering::Relaxed))
+    }
+
+    /// Pushes a node that was released and linked to `top`, and returns the length of the list.
+    #[inline(always)]
+    pub(crate) fn push(&self, node: NodeRef, count: CountAs, Top(mut top): Top) -> u32 {
         let index = u64::from(index_of(node));
-        let mut top = self.top.load(Ordering::Relaxed);
         loop {
-            node.state().set_released(top as u32, count);
             let length = (top >> 32) + 1;
             match self.top.compare_exchange_weak(top, length << 32 | index, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return length as u32,
                 Err(changed) => top = changed,
             }
+            node.state().set_released(top as u32, count);
         }
     }
 

@@ -7,23 +7,23 @@
 //!     Free ----> Armed(d) ---------> Fired  -----+
 //!       ^  arm    |   |      stop                |  release: the handle pushes the node
 //!       |         |   +-----------> Stopped -----+----------+  onto the remote free list
-//!       |         | cancel                                  v
-//!       |         +---------------> Cancelled -------> Released(next)
+//!       |         | release: cancels                        v
+//!       |         +-----------------------------------> Released(next)
 //!       |                                                   |
 //!       +---------------------------------------------------+  recycle
 //! ```
 //!
 //! Two parties change the word, and each of them is one thread at a time: the *handle* (the thread that has the `Entry` by `&mut`) and
-//! the *shard* (the thread that holds the shard's lock). They race for one thing, to leave `Armed`, and one compare-and-swap decides
-//! that: of `fire`, `stop` and `cancel` only one returns `Won` (P2).
+//! the *shard* (the thread that holds the shard's lock). They race for one thing, to leave `Armed`, and one atomic operation decides
+//! that: of `fire`, `stop` and `release` only one finds the word armed (P2). The release is a swap, because the handle gives the node back
+//! however the timer has ended.
 //!
 //! | state | in the queue | owner of the waker | transitions out of the state |
 //! |---|---|---|---|
 //! | `Free` | no | there is no waker | shard: `arm` |
-//! | `Armed(d)` | in the queue or the insert buffer, at `d` rounded up for its slack or before; in neither if `d` is never | shard: takes it when it fires or stops the timer | shard: `fire`, `stop`; handle: `later`, `cancel` |
-//! | `Fired`, `Stopped` | no | shard: took it in the same visit | handle: release |
-//! | `Cancelled` | possibly still | handle: drops it | handle: release |
-//! | `Released(next)` | possibly still | there is no waker | shard: recycle |
+//! | `Armed(d)` | in the queue or the insert buffer, at `d` rounded up for its slack or before; in neither if `d` is never | shard: takes it when it fires or stops the timer | shard: `fire`, `stop`; handle: `later`, `release` |
+//! | `Fired`, `Stopped` | no | shard: took it in the same visit | handle: `release` |
+//! | `Released(next)` | possibly still | handle, if it has cancelled the timer: takes it before it pushes the node | shard: recycle |
 //!
 //! A handle that holds the shard's lock is both parties at once, and goes from any state to `Free` by a plain store.
 //!
@@ -49,9 +49,8 @@ pub(crate) enum NodeState {
     Fired,
     /// Ended by the shutdown of the engine.
     Stopped,
-    /// Ended by its handle, which has yet to release the node.
-    Cancelled,
-    /// In the remote free list: the index of the next node there, and what the shard counts when it recycles this one.
+    /// In the remote free list, or about to be pushed there: the index of the next node there, and what the shard counts when it recycles
+    /// this one.
     Released(u32, CountAs),
     /// In the list of free nodes: the index of the next node there.
     Free(u32),
@@ -87,14 +86,14 @@ pub(crate) enum Stop {
     Lost,
 }
 
-/// The outcome of an attempt to cancel.
+/// The outcome of a release.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Cancel {
-    /// The timer will not fire, and the waker is the handle's.
-    Won,
+pub(crate) enum Released {
+    /// The timer is cancelled: it will not fire, and the waker is the handle's.
+    Cancelled,
     /// The timer had ended already.
-    Lost(Outcome),
+    Ended(Outcome),
 }
 
 /// The outcome of an attempt to push the deadline later.
@@ -110,10 +109,9 @@ const FIRST_SPECIAL: u64 = u64::MAX << 36;
 const KIND: u64 = 0xf << 32;
 const FIRED: u64 = FIRST_SPECIAL;
 const STOPPED: u64 = FIRST_SPECIAL | 1 << 32;
-const CANCELLED: u64 = FIRST_SPECIAL | 2 << 32;
-const RELEASED: u64 = FIRST_SPECIAL | 3 << 32;
-const RELEASED_CANCELLED: u64 = FIRST_SPECIAL | 4 << 32;
-const FREE: u64 = FIRST_SPECIAL | 5 << 32;
+const RELEASED: u64 = FIRST_SPECIAL | 2 << 32;
+const RELEASED_CANCELLED: u64 = FIRST_SPECIAL | 3 << 32;
+const FREE: u64 = FIRST_SPECIAL | 4 << 32;
 const NEVER: u64 = u64::MAX;
 
 // No deadline can be mistaken for a state: the last time of every clock is below the first state.
@@ -165,13 +163,17 @@ impl StateWord {
         Stop::Lost
     }
 
-    /// Cancels the timer. For the handle.
-    pub(crate) fn cancel(&self) -> Cancel {
-        let word = self.0.load(Ordering::Acquire);
-        // Only the handle changes the deadline, so if the swap fails, the shard has fired or stopped the timer.
-        match self.swap_if_armed(word, CANCELLED) {
-            Ok(()) => Cancel::Won,
-            Err(ended) => Cancel::Lost(NodeState::from_word(ended).outcome()),
+    /// Cancels the timer, unless it has ended, and links its node to `next`, the node below it in the remote free list. The shard is to count
+    /// a cancelled timer as `count`. The caller publishes the node after that. For the handle.
+    #[inline(always)]
+    pub(crate) fn release(&self, next: u32, count: CountAs) -> Released {
+        // One operation that writes, and no read before it: the word is in another processor's cache, and comes from there once.
+        match NodeState::from_word(self.0.swap(released(next, count), Ordering::AcqRel)) {
+            NodeState::Armed(_) => Released::Cancelled,
+            ended => {
+                self.set_released(next, CountAs::Nothing);
+                Released::Ended(ended.outcome())
+            }
         }
     }
 
@@ -184,14 +186,9 @@ impl StateWord {
         }
     }
 
-    /// Links the node of an ended timer to `next`, the node below it in the remote free list. The caller publishes the node after that. For
-    /// the handle.
+    /// Links a released node to `next` instead. The caller publishes the node after that. For the handle.
     pub(crate) fn set_released(&self, next: u32, count: CountAs) {
-        let kind = match count {
-            CountAs::Cancelled => RELEASED_CANCELLED,
-            CountAs::Nothing => RELEASED,
-        };
-        self.0.store(kind | u64::from(next), Ordering::Relaxed);
+        self.0.store(released(next, count), Ordering::Relaxed);
     }
 
     /// Links a free node to `next`, the one after it in the list of free nodes. For the shard, or a handle that holds its lock.
@@ -200,17 +197,20 @@ impl StateWord {
         self.0.store(FREE | u64::from(next), Ordering::Relaxed);
     }
 
-    fn swap_if_armed(&self, from: u64, to: u64) -> Result<(), u64> {
-        match NodeState::from_word(from) {
-            NodeState::Armed(_) => self.swap(from, to),
-            _ => Err(from),
-        }
-    }
-
     /// Acquires the writes that the other party made before, and releases those of this one.
     fn swap(&self, from: u64, to: u64) -> Result<(), u64> {
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
+}
+
+/// Returns the word of a released node.
+#[inline(always)]
+fn released(next: u32, count: CountAs) -> u64 {
+    let kind = match count {
+        CountAs::Cancelled => RELEASED_CANCELLED,
+        CountAs::Nothing => RELEASED,
+    };
+    kind | u64::from(next)
 }
 
 impl NodeState {
@@ -228,7 +228,6 @@ impl NodeState {
         match word & !u64::from(u32::MAX) {
             FIRED => NodeState::Fired,
             STOPPED => NodeState::Stopped,
-            CANCELLED => NodeState::Cancelled,
             RELEASED => NodeState::Released(next, CountAs::Nothing),
             RELEASED_CANCELLED => NodeState::Released(next, CountAs::Cancelled),
             _ => NodeState::Free(next),
@@ -272,7 +271,7 @@ mod tests {
         for deadline in DEADLINES {
             assert_eq!(representable(deadline), deadline);
         }
-        for nanos in [FIRST_SPECIAL, FIRST_SPECIAL + 1, CANCELLED, FREE | 7, u64::MAX - 1] {
+        for nanos in [FIRST_SPECIAL, FIRST_SPECIAL + 1, RELEASED, FREE | 7, u64::MAX - 1] {
             assert_eq!(representable(Time::from_nanos(nanos)), Time::NEVER);
         }
     }
@@ -285,15 +284,18 @@ mod tests {
         let stopped = armed(Time::NEVER);
         assert_eq!((stopped.stop(), stopped.load()), (Stop::Won, NodeState::Stopped));
         let cancelled = armed(now);
-        assert_eq!((cancelled.cancel(), cancelled.load()), (Cancel::Won, NodeState::Cancelled));
+        assert_eq!(cancelled.release(7, CountAs::Cancelled), Released::Cancelled);
+        assert_eq!(cancelled.load(), NodeState::Released(7, CountAs::Cancelled));
 
-        for ended in [fired, stopped, cancelled] {
+        for ended in [&fired, &stopped, &cancelled] {
             let seen = ended.load();
             assert_eq!((ended.fire(Time::NEVER), ended.stop()), (Fire::Lost, Stop::Lost));
             assert_eq!(ended.later(now, Time::NEVER), Later::Lost);
-            let outcome = if seen == NodeState::Stopped { Outcome::Stopped } else { Outcome::Fired };
-            assert_eq!(ended.cancel(), Cancel::Lost(outcome));
             assert_eq!(ended.load(), seen, "a lost attempt has changed the state");
+        }
+        for (ended, outcome) in [(fired, Outcome::Fired), (stopped, Outcome::Stopped)] {
+            assert_eq!(ended.release(7, CountAs::Cancelled), Released::Ended(outcome));
+            assert_eq!(ended.load(), NodeState::Released(7, CountAs::Nothing), "it was not cancelled");
         }
     }
 

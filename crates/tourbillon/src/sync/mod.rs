@@ -5,6 +5,7 @@
 
 pub(crate) mod catch_panic;
 pub(crate) mod fork;
+pub(crate) mod prefetch;
 pub(crate) mod published;
 #[cfg(shuttle)]
 pub mod schedules;

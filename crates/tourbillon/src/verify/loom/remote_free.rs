@@ -10,7 +10,7 @@ use super::explore;
 use crate::shard::node::{Locked, NodeRef};
 use crate::shard::remote_free::RemoteFreeList;
 use crate::shard::slab::{EngineTraits, NONE, NodeSlab, index_of};
-use crate::shard::state::{Cancel, CountAs, NodeState};
+use crate::shard::state::{CountAs, NodeState, Released};
 
 fn nodes<const N: usize>(slab: &mut NodeSlab) -> [NodeRef; N] {
     [(); N].map(|()| {
@@ -29,10 +29,11 @@ fn locked() -> Locked {
 
 /// Cancels and pushes a node, as a remote handle does. Returns the length of the list.
 fn release(list: &RemoteFreeList, node: NodeRef) -> u32 {
-    assert_eq!(node.state().cancel(), Cancel::Won);
+    let top = list.top();
+    assert_eq!(node.state().release(top.node(), CountAs::Cancelled), Released::Cancelled);
     // The thread that drains the list has to see this write.
     node.set_place(&mut locked(), Place::nowhere_with(1));
-    list.push(node, CountAs::Cancelled)
+    list.push(node, CountAs::Cancelled, top)
 }
 
 /// Drains the list, and returns the indices of its nodes, the last pushed first.

@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::{DUE, EARLIER, LATER, explore};
-use crate::shard::state::{Cancel, Fire, Later, NodeState, StateWord, Stop};
+use crate::shard::state::{CountAs, Fire, Later, NodeState, Released, StateWord, Stop};
 use crate::sync::UnsafeCell;
 
 #[test]
@@ -26,15 +26,16 @@ fn d39_p2_of_fire_stop_and_cancel_one_wins() {
                 (fired, stopped)
             })
         };
-        let cancelled = state.cancel() == Cancel::Won;
+        let cancelled = state.release(7, CountAs::Cancelled) == Released::Cancelled;
         if cancelled {
             // SAFETY: the handle has ended the timer, so the waker is the handle's.
             waker.with_mut(|waker| unsafe { *waker += 1 });
         }
         let (fired, stopped) = shard.join().unwrap();
         assert_eq!(usize::from(cancelled) + usize::from(fired) + usize::from(stopped), 1);
-        let expected = if cancelled { NodeState::Cancelled } else { NodeState::Fired };
-        assert!(!stopped && state.load() == expected, "the timer was stopped although it was due");
+        let count = if cancelled { CountAs::Cancelled } else { CountAs::Nothing };
+        assert!(!stopped, "the timer was stopped although it was due");
+        assert_eq!(state.load(), NodeState::Released(7, count));
     });
 }
 
