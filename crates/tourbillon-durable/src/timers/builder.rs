@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
+#[cfg(any(feature = "embedded", feature = "postgres"))]
+use super::BlockingTimers;
 use super::handlers::{HandlerThreads, SpawnFn};
 use super::node_loop::{Mailbox, Message, NodeLoop};
 use super::stats::StatsRecorder;
-use super::{BlockingTimers, Timers, TimersError, TimersInner};
+use super::{Timers, TimersError, TimersInner};
 use crate::core::{CoreConfig, Input};
 use crate::spec::{HIGHEST_PAYLOAD_LIMIT, Limits};
 use crate::store::{NodeId, Store};
