@@ -27,9 +27,9 @@ pub(crate) struct AllOptions {
 }
 
 /// All scenarios, in the order in which they run.
-pub(crate) const SCENARIOS: [&str; 13] = [
+pub(crate) const SCENARIOS: [&str; 14] = [
     "queue", "churn", "contend", "cross", "reset", "fire", "lateness", "memory", "jobs", "io", "scale", "durable",
-    VIRTUAL,
+    "serve", VIRTUAL,
 ];
 
 /// The scenario that only some builds have.

@@ -29,6 +29,7 @@ mod report;
 mod reset;
 mod results_folder;
 mod scale;
+mod serve;
 mod system_kind;
 mod systems;
 mod table;
@@ -98,6 +99,11 @@ enum Scenario {
     /// Measures one system of the scenario `scale`, in a process of its own.
     #[command(hide = true)]
     ScaleOf(scale::ScaleArgs),
+    /// Durable timers over HTTP: creates, webhooks, pulls, and the server while it is idle.
+    Serve(serve::ServeBenchOptions),
+    /// Runs the server of the scenario `serve`, in a process of its own.
+    #[command(hide = true)]
+    ServeOf(serve::ServeProcessArgs),
     /// How fast sleeps end in paused time. Needs the feature `virtual`.
     #[command(name = "virtual")]
     VirtualTime(virtual_time::VirtualOptions),
@@ -156,6 +162,8 @@ fn run(scenario: Scenario) -> Result<(), String> {
         }
         S::DurableOf(of) => in_own_process(|| durable::run_child(&of)),
         S::DurableKilled(of) => in_own_process(|| durable::run_killed(&of)),
+        S::Serve(options) => report("serve", &options.choice.common, |report| serve::run(&options, report)),
+        S::ServeOf(of) => in_own_process(|| serve::serve_until_input_ends(&of)),
         S::IoOf(of) => in_own_process(|| io::run_one(&of)),
         S::JobsMemoryOf(of) => in_own_process(|| jobs::run_one(&of)),
         S::MemoryOf(of) => in_own_process(|| memory::run_one(&of)),
