@@ -3,7 +3,7 @@
 mod args;
 mod show;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -31,6 +31,11 @@ pub(crate) fn run(options: &TimerOptions) -> u8 {
     }
 }
 
+/// Prints a line. An error means that the reader is gone, `head` for example.
+fn line(text: &str) -> Result<(), String> {
+    writeln!(std::io::stdout(), "{text}").map_err(|error| format!("the output cannot be written: {error}"))
+}
+
 fn failed(why: &str) -> u8 {
     eprintln!("tourbillon timer: {why}");
     1
@@ -50,8 +55,7 @@ impl TimerOptions {
             TimerCommand::List(list) => self.list(&client, list).await,
             TimerCommand::Get { id } => {
                 let timer = client.get(id).await.map_err(|error| self.explain(&error))?;
-                self.print(&timer, || show::detail(&timer));
-                Ok(())
+                self.print(&timer, || show::detail(&timer))
             }
             TimerCommand::Watch(watch) => self.watch(&client, watch).await,
         }
@@ -59,8 +63,7 @@ impl TimerOptions {
 
     async fn create(&self, client: &Client, options: &CreateOptions) -> Result<(), String> {
         let created = client.create(&options.timer()?).await.map_err(|error| self.explain(&error))?;
-        self.print(&created, || show::created(&created));
-        Ok(())
+        self.print(&created, || show::created(&created))
     }
 
     async fn cancel(&self, client: &Client, options: &CancelOptions) -> Result<(), String> {
@@ -71,8 +74,7 @@ impl TimerOptions {
             (None, None, name) => client.cancel_name(namespace, name.as_deref().unwrap_or_default()).await,
         };
         let counts = counts.map_err(|error| self.explain(&error))?;
-        self.print(&counts, || show::cancelled(counts));
-        Ok(())
+        self.print(&counts, || show::cancelled(counts))
     }
 
     async fn reschedule(&self, client: &Client, options: &RescheduleOptions) -> Result<(), String> {
@@ -84,8 +86,7 @@ impl TimerOptions {
             when["if_version"] = version.into();
         }
         let moved = client.reschedule(&options.id, &when).await.map_err(|error| self.explain(&error))?;
-        self.print(&moved, || format!("Due at {}, version {}", moved.due, moved.version));
-        Ok(())
+        self.print(&moved, || format!("Due at {}, version {}", moved.due, moved.version))
     }
 
     async fn list(&self, client: &Client, options: &ListOptions) -> Result<(), String> {
@@ -110,9 +111,9 @@ impl TimerOptions {
             }
         }
         if self.json {
-            timers.iter().for_each(|timer| println!("{}", json!(timer)));
+            timers.iter().try_for_each(|timer| line(&json!(timer).to_string()))?;
         } else {
-            print!("{}", show::table(&timers, filter.cursor.is_some()));
+            line(show::table(&timers, filter.cursor.is_some()).trim_end())?;
         }
         Ok(())
     }
@@ -136,8 +137,8 @@ impl TimerOptions {
                     while let Ok(Some(event)) = events.next().await {
                         last_seen = event.id.clone().or(last_seen);
                         match self.json {
-                            true => println!("{}", event.data),
-                            false => println!("{}", show::event(&event)),
+                            true => line(&event.data.to_string())?,
+                            false => line(&show::event(&event))?,
                         }
                         left = left.map(|left| left.saturating_sub(1));
                         if left == Some(0) {
@@ -153,10 +154,10 @@ impl TimerOptions {
         }
     }
 
-    fn print(&self, answer: &impl Serialize, text: impl FnOnce() -> String) {
+    fn print(&self, answer: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), String> {
         match self.json {
-            true => println!("{}", json!(answer)),
-            false => println!("{}", text()),
+            true => line(&json!(answer).to_string()),
+            false => line(&text()),
         }
     }
 
