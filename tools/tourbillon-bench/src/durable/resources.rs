@@ -82,7 +82,7 @@ pub(super) fn idle(options: &DurableOptions, stage: &Stage, report: &mut BenchRe
         let after = process.usage();
         let asked = queries.map(Queries::end);
         let mut add = |metric, value| {
-            report.add(Figure::once(backend.system(), format!("idle,pending={pending}"), metric, value))
+            report.add(Figure::once(backend.system(), format!("idle,pending={pending}"), metric, value));
         };
         add("cpu_percent", 100.0 * (after.cpu - before.cpu).as_secs_f64() / time.as_secs_f64());
         add("sleeps_per_s", (after.sleeps - before.sleeps) as f64 / time.as_secs_f64());

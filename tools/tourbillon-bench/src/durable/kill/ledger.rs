@@ -146,7 +146,7 @@ impl Ledger {
                 (_, Some(due)) if is_delivered || !timer.can_be_due(*due) => self.faults.wrong.push(*key),
                 (_, Some(_)) => {}
                 (_, None) if timer.is_created && !is_delivered && !timer.may_be_cancelled => {
-                    self.faults.lost.push(*key)
+                    self.faults.lost.push(*key);
                 }
                 (_, None) => {}
             }
