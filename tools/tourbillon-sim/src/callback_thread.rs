@@ -166,7 +166,7 @@ mod tests {
         post(&engine, 0, sender);
         // A callback that is not held is called in much less time than this.
         thread::sleep(Duration::from_millis(20));
-        assert_eq!(sent(&receiver), []);
+        assert_eq!(sent(&receiver), [0_u32; 0]);
         assert_eq!(thread.run_waiting(AT_MOST), Ok(true));
         assert_eq!(sent(&receiver), [0, 3, 0, 2, 1, 0]);
         assert_eq!(engine.stats().callbacks_waiting, 1, "the hold");
