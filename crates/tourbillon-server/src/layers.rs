@@ -81,7 +81,8 @@ fn unauthorized(request: &Request) -> Response {
         return Redirect::to("/login").into_response();
     }
     let detail = "an API key is needed: send `Authorization: Bearer tbk_…`. `tourbillon key create` makes one";
-    let problem = Problem::new(http::StatusCode::UNAUTHORIZED, "unauthorized", "There is no valid API key", detail);
+    let problem =
+        Problem::new(http::StatusCode::UNAUTHORIZED, "/problems/unauthorized", "There is no valid API key", detail);
     let mut response = problem.into_response();
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response

@@ -30,9 +30,11 @@ async fn o3_without_a_key_nothing_is_told_and_a_revoked_key_ends() {
     for wrong in [None, Some("tbk_0000_guess"), Some("Bearer"), Some(&key[..key.len() - 1])] {
         server.set_key(wrong);
         assert_eq!(server.post("/v1/timers", timer.clone()).await.0, 401);
-        for path in ["/v1/timers", "/metrics", "/", "/v1/nothing"] {
+        for path in ["/v1/timers", "/metrics", "/v1/nothing"] {
             assert_eq!(answer(server.request(Method::GET, path)).await.0, 401, "{path}");
         }
+        let page = server.request(Method::GET, "/").send().await.unwrap();
+        assert_eq!(page.url().path(), "/login", "a page asks for the key");
         for path in ["/healthz", "/readyz", "/docs", "/openapi.json"] {
             assert_eq!(answer(server.request(Method::GET, path)).await.0, 200, "{path}");
         }
