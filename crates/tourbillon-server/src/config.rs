@@ -358,8 +358,8 @@ mod tests {
 
     #[test]
     fn an_unknown_option_is_an_error_that_names_it() {
-        let error = ServerConfig::layered(Some("[webhooks]\ntimout = '1s'\n"), none, []).unwrap_err();
-        assert!(error.to_string().contains("timout"), "{error}");
+        let error = ServerConfig::layered(Some("[webhooks]\ntime_limit = '1s'\n"), none, []).unwrap_err();
+        assert!(error.to_string().contains("time_limit"), "{error}");
     }
 
     #[test]
