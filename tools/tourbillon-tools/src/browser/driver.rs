@@ -143,21 +143,18 @@ impl Browser {
     /// Returns the visible text of an element.
     #[must_use]
     pub fn text(&self, selector: &str) -> String {
-        let text = self.get(&format!("/element/{}/text", self.find(selector)));
-        text.as_str().unwrap_or_default().to_owned()
+        self.on_element(selector, "GET", "text", None).as_str().unwrap_or_default().to_owned()
     }
 
     /// Clicks an element, as a mouse would.
     pub fn click(&self, selector: &str) {
-        let element = self.find(selector);
-        self.post(&format!("/element/{element}/click"), &json!({}));
+        self.on_element(selector, "POST", "click", Some(&json!({})));
     }
 
     /// Types a text into an element.
     pub fn write(&self, selector: &str, text: &str) {
-        let element = self.find(selector);
-        self.post(&format!("/element/{element}/clear"), &json!({}));
-        self.post(&format!("/element/{element}/value"), &json!({ "text": text }));
+        self.on_element(selector, "POST", "clear", Some(&json!({})));
+        self.on_element(selector, "POST", "value", Some(&json!({ "text": text })));
     }
 
     /// Presses keys, wherever the focus is. `\u{e004}` is Tab, `\u{e007}` Enter, `\u{e00d}` the space bar.
@@ -175,14 +172,20 @@ impl Browser {
         self.post("/alert/accept", &json!({}));
     }
 
-    fn find(&self, selector: &str) -> String {
-        let body = json!({ "using": "css selector", "value": selector });
-        let element = self.post("/element", &body);
-        element[ELEMENT].as_str().expect("an element").to_owned()
-    }
-
-    fn get(&self, path: &str) -> Value {
-        self.call("GET", &format!("/session/{}{path}", self.session), None)
+    /// Sends a command to an element. A live page may replace the element between the search and the command: then it is searched again.
+    fn on_element(&self, selector: &str, method: &str, command: &str, body: Option<&Value>) -> Value {
+        let begin = Instant::now();
+        loop {
+            let query = json!({ "using": "css selector", "value": selector });
+            let element = self.post("/element", &query);
+            let element = element[ELEMENT].as_str().expect("an element");
+            let path = format!("/session/{}/element/{element}/{command}", self.session);
+            match self.try_call(method, &path, body) {
+                Ok(value) => return value,
+                Err(error) if error["error"] == "stale element reference" && begin.elapsed() < PATIENCE => {}
+                Err(error) => panic!("{method} {command} of {selector}: {}", error["message"]),
+            }
+        }
     }
 
     fn post(&self, path: &str, body: &Value) -> Value {
@@ -190,11 +193,16 @@ impl Browser {
     }
 
     fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
+        self.try_call(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {}", error["message"]))
+    }
+
+    /// Returns what the driver answers, or the error that it reports.
+    fn try_call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, Value> {
         let answer = self.exchange(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"));
         let (head, body) = answer.split_once("\r\n\r\n").expect("an answer of HTTP");
         let mut value: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
-        assert_eq!(head.split(' ').nth(1), Some("200"), "{method} {path}: {}", value["value"]["message"]);
-        value["value"].take()
+        let value = value["value"].take();
+        if head.split(' ').nth(1) == Some("200") { Ok(value) } else { Err(value) }
     }
 
     fn exchange(&self, method: &str, path: &str, body: Option<&Value>) -> std::io::Result<String> {
