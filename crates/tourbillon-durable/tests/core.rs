@@ -9,9 +9,8 @@ use tourbillon_durable::{StoreTime, TimerId};
 const NOW: StoreTime = StoreTime::from_micros(1_800_000_000_000_000);
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// A node that owns its shards, has one handler and has loaded a window in which nothing is due.
-fn idle_core(has_other_writers: bool, next_wake: Option<StoreTime>) -> Core {
-    let config = CoreConfig {
+fn config(has_other_writers: bool) -> CoreConfig {
+    CoreConfig {
         node: NodeId(TimerId::from_u128(1).as_uuid()),
         store: StoreTraits { shards: 1, parallel_writes: 1, has_other_writers },
         delivery_lease: Duration::from_secs(30),
@@ -21,8 +20,12 @@ fn idle_core(has_other_writers: bool, next_wake: Option<StoreTime>) -> Core {
         rows_in_memory: 1_000,
         page: 100,
         retry: Duration::from_millis(200),
-    };
-    let mut core = Core::new(config);
+    }
+}
+
+/// A node that owns its shards, has one handler and has loaded a window in which nothing is due.
+fn idle_core(has_other_writers: bool, next_wake: Option<StoreTime>) -> Core {
+    let mut core = Core::new(config(has_other_writers));
     let mut inputs = vec![Input::Registered { kind: "mail".into(), limit: 1 }, Input::Tick];
     while let Some(input) = inputs.pop() {
         for action in core.handle(Now { store: NOW, steady: Duration::ZERO }, input) {
@@ -77,4 +80,42 @@ fn q6_a_shared_store_is_asked_less_than_ten_times_a_second() {
         }
     }
     assert!((60..600).contains(&requests), "{requests} requests in a minute");
+}
+
+/// Returns the leases that the core asks for in the heartbeats among its actions.
+fn leases(actions: Vec<Action>) -> Vec<Duration> {
+    let lease = |action| if let Action::Heartbeat(heartbeat) = action { Some(heartbeat.lease) } else { None };
+    actions.into_iter().filter_map(lease).collect()
+}
+
+#[test]
+fn o9_a_node_takes_shards_of_a_shared_store_only_while_it_has_a_handler() {
+    let mut core = Core::new(config(true));
+    let lease = config(true).node_lease;
+    let now = Now { store: NOW, steady: Duration::ZERO };
+    let owned = |shards| {
+        let ownership = Ownership { shards, fair_share: 1, now: NOW, is_paused: false };
+        Input::Owned { sent: Duration::ZERO, result: Ok(ownership) }
+    };
+    assert_eq!(leases(core.handle(now, Input::Tick)), [Duration::ZERO], "it hears the clock and takes nothing");
+    let register = |limit| Input::Registered { kind: "mail".into(), limit };
+    assert_eq!(leases(core.handle(now, register(1))), [], "its heartbeat is under way");
+    assert_eq!(
+        leases(core.handle(now, owned(Vec::new()))),
+        [lease],
+        "it asks at once, and not with the next heartbeat"
+    );
+    assert_eq!(leases(core.handle(now, owned(vec![(ShardId(0), 1)]))), []);
+    assert!(core.is_owner());
+    core.handle(now, register(0));
+    let later = Now { store: NOW, steady: lease / 3 };
+    assert_eq!(leases(core.handle(later, Input::Tick)), [Duration::ZERO], "without a handler it gives its shards up");
+    assert!(!core.is_owner());
+}
+
+#[test]
+fn o9_the_only_node_of_a_store_owns_it_without_a_handler_too() {
+    let mut core = Core::new(config(false));
+    let now = Now { store: NOW, steady: Duration::ZERO };
+    assert_eq!(leases(core.handle(now, Input::Tick)), [config(false).node_lease]);
 }

@@ -393,7 +393,8 @@ impl Core {
     fn beat(&mut self, now: Now) {
         match self.phase {
             Phase::Running | Phase::Draining => {
-                if let Some(heartbeat) = self.owned.wants_heartbeat(now.steady, &self.deliveries) {
+                let has_handlers = !self.lanes.is_empty();
+                if let Some(heartbeat) = self.owned.wants_heartbeat(now.steady, &self.deliveries, has_handlers) {
                     self.actions.push(Action::Heartbeat(heartbeat));
                 }
             }

@@ -20,11 +20,20 @@ pub(super) struct OwnedShards {
     /// When the next heartbeat is sent; `None` while one is under way, and if none is needed any more.
     next: Option<Duration>,
     fair_share: usize,
+    /// Whether the last heartbeat asked for no shard, because the node had no handler.
+    is_idle: bool,
 }
 
 impl OwnedShards {
     pub(super) fn new(config: CoreConfig) -> OwnedShards {
-        OwnedShards { config, shards: BTreeMap::new(), until: None, next: Some(Duration::ZERO), fair_share: usize::MAX }
+        OwnedShards {
+            config,
+            shards: BTreeMap::new(),
+            until: None,
+            next: Some(Duration::ZERO),
+            fair_share: usize::MAX,
+            is_idle: false,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -57,9 +66,23 @@ impl OwnedShards {
     }
 
     /// Returns the heartbeat that is due. Shards beyond the fair share that have no delivery are given up with it.
-    pub(super) fn wants_heartbeat(&mut self, steady: Duration, deliveries: &Deliveries) -> Option<Heartbeat> {
-        if self.next.is_none_or(|next| steady < next) {
+    ///
+    /// A node without handlers takes no shard of a shared store: timers of its shards would wait, although another node can deliver them.
+    /// When it gets its first handler, it asks for shards at once, or when the heartbeat that is under way has been answered.
+    pub(super) fn wants_heartbeat(
+        &mut self,
+        steady: Duration,
+        deliveries: &Deliveries,
+        has_handlers: bool,
+    ) -> Option<Heartbeat> {
+        let next = self.next?;
+        let is_needed = has_handlers || deliveries.len() > 0 || !self.config.store.has_other_writers;
+        if steady < next && !(self.is_idle && is_needed) {
             return None;
+        }
+        self.is_idle = !is_needed;
+        if self.is_idle {
+            return Some(self.leave());
         }
         self.next = None;
         let busy = deliveries.shards();
@@ -70,7 +93,7 @@ impl OwnedShards {
         Some(Heartbeat { node: self.config.node, lease: self.config.node_lease, release })
     }
 
-    /// Returns the last heartbeat of the node.
+    /// Returns a heartbeat that gives up all shards and asks for none.
     pub(super) fn leave(&mut self) -> Heartbeat {
         self.next = None;
         self.shards.clear();
