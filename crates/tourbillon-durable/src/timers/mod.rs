@@ -511,17 +511,23 @@ impl Timers {
         self.send(Message::Ask { ops, is_group, reply })?;
         let answers = receiver.await.map_err(|_| self.ended())?;
         drop(permit);
-        Ok(answers.into_iter().map(|answer| answer.map_err(TimersError::Store)).collect())
+        Ok(answers.into_iter().map(|answer| answer.map_err(|error| self.store_failed(error))).collect())
     }
 
     async fn read<T: Send + 'static>(&self, ask: impl FnOnce(&dyn Store, Reply<T>)) -> Result<T, TimersError> {
         let (sender, receiver) = futures_channel::oneshot::channel();
         ask(&*self.inner.store, Reply::new(move |result| drop(sender.send(result))));
-        receiver.await.map_err(|_| self.ended())?.map_err(TimersError::Store)
+        receiver.await.map_err(|_| self.ended())?.map_err(|error| self.store_failed(error))
     }
 
     fn send(&self, message: Message) -> Result<(), TimersError> {
         self.inner.mailbox.send(message).map_err(|_| self.ended())
+    }
+
+    /// Returns the error of a request that the store has refused. A request that comes while the timers are shut down may meet the closed
+    /// store or no node any more; the caller is told the same.
+    fn store_failed(&self, error: StoreError) -> TimersError {
+        if error == StoreError::Closed { self.ended() } else { TimersError::Store(error) }
     }
 
     /// Returns why there is no answer.
