@@ -183,6 +183,9 @@ impl CreateTimer {
             let size = payload.len();
             return Err(InvalidTimer::PayloadTooLarge { size, limit: payload_limit }.to_string());
         }
+        if self.times.is_some_and(|times| i64::try_from(times).is_err()) {
+            return Err(format!("`times` is at most {}; leave it out for a timer that has no end", i64::MAX));
+        }
         let kind = target.kind(namespace)?;
         let timer = self.when(kind.clone())?.namespace(namespace).payload(target.wrap(payload));
         let timer = option(timer, content_type, NewTimer::content_type);
