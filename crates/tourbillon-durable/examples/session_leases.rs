@@ -1,6 +1,6 @@
 //! Sessions that end unless they are renewed.
 //!
-//! Each session has a timer; a renewal moves it. A user who logs out everywhere cancels all timers of a name in one transaction, and the counts are exact.
+//! Each session has a timer; a renewal moves it. A user that logs out everywhere cancels all timers of a name in one transaction, and the counts are exact.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;

@@ -19,7 +19,7 @@ const OPEN_PATHS: &[&str] = &["/healthz", "/readyz", "/docs", "/openapi.json", "
 /// Where the files of the pages are, which need no key either.
 const OPEN_FOLDER: &str = "/assets/";
 
-/// Finds out who calls, and refuses those who may not. Handlers find an [`Identity`] among the extensions of the request.
+/// Identifies the caller, and refuses callers without access. Handlers find an [`Identity`] among the extensions of the request.
 pub(crate) async fn authenticate(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     if let Err(problem) = check_site(&request) {
         return problem.into_response();

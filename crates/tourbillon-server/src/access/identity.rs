@@ -82,7 +82,7 @@ impl Identity {
         self.namespaces.is_none()
     }
 
-    /// Returns the namespace that a list is about, for a caller who may name one.
+    /// Returns the namespace that a list is about, for a caller that may name one.
     ///
     /// # Errors
     /// A problem: the namespace is not the caller's, or the caller must name one.

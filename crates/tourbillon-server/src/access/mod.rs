@@ -1,4 +1,4 @@
-//! Who may do what, and how much of it: API keys, the limits of requests, and those of namespaces.
+//! Access and limits of callers: API keys, the limits of requests, and those of namespaces.
 
 mod gate;
 mod identity;

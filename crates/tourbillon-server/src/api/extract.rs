@@ -23,7 +23,7 @@ pub(super) struct Parameters<T>(pub(super) T);
 /// The parts of a path that are not fixed.
 pub(super) struct Segments<T>(pub(super) T);
 
-/// Who calls.
+/// The caller of a request.
 pub(super) struct Caller(pub(super) Identity);
 
 impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {

@@ -306,7 +306,7 @@ async fn limit_namespaces(state: &AppState, accepted: &[Accepted]) -> Result<(),
     Ok(())
 }
 
-/// Tells workers who wait for a queue that one of its timers is due at some time.
+/// Tells workers that wait for a queue that one of its timers is due at some time.
 pub(super) fn announce(state: &AppState, kind: Option<&str>, due: std::time::SystemTime) {
     if let Some(kind) = kind {
         state.queues().notice(kind, due);

@@ -1,6 +1,6 @@
 //! Queues that workers pull from, with a long poll.
 //!
-//! Each queue that workers wait for has one task. It claims rows in the store for all who wait, in one transaction, and then sleeps until
+//! Each queue that workers wait for has one task. It claims rows in the store for all waiting workers, in one transaction, and then sleeps until
 //! the next row is due, a timer is created that is due earlier, or a wait ends. Where other nodes create timers too, it looks at the
 //! store several times a second.
 
