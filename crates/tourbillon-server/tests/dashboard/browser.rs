@@ -41,6 +41,7 @@ fn o7_in_a_browser_a_timer_is_created_seen_to_fire_searched_and_cancelled() {
     browser.wait_for_text("#tile-pending b", "2");
     browser.write("#search-text", "order");
     browser.click("form.search button");
+    browser.wait_until("the page shows what was found", "return location.search.includes('order')");
     browser.wait_for_text("#list", "order 2");
     assert!(!browser.text("#list").contains("invoice 3"), "{}", browser.text("#list"));
     browser.click(&format!("[id='row-{id}-1']"));
@@ -110,6 +111,7 @@ fn o7_in_a_browser_everything_can_be_done_by_keyboard() {
     browser.wait_until("the search has the focus", "return document.activeElement.id === 'search-text'");
     browser.press("typed");
     browser.press(ENTER);
+    browser.wait_until("the page shows what was found", "return location.search.includes('typed')");
     browser.wait_for_text("#list", "typed");
     let id = browser.run("return document.querySelector('#list .what').id");
     let row = id.as_str().expect("a row").to_owned();

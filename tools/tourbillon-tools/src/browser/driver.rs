@@ -121,7 +121,10 @@ impl Browser {
     /// Waits until a script returns true, or panics with the text of the page.
     pub fn wait_until(&self, what: &str, script: &str) {
         let begin = Instant::now();
-        while self.run(script) != Value::Bool(true) {
+        // A script fails while the browser goes from one page to the next, and where what it looks at does not exist yet.
+        let path = format!("/session/{}/execute/sync", self.session);
+        let query = json!({ "script": script, "args": [] });
+        while self.try_call("POST", &path, Some(&query)) != Ok(Value::Bool(true)) {
             if begin.elapsed() > PATIENCE {
                 let page = self.run("return document.body.innerText");
                 panic!("{what}: not within {PATIENCE:?}. The page at {}: {page}", self.address());
@@ -169,23 +172,20 @@ impl Browser {
 
     /// Answers a question of the page with yes.
     pub fn accept(&self) {
-        self.post("/alert/accept", &json!({}));
+        let path = format!("/session/{}/alert/accept", self.session);
+        retry("accept", &["no such alert"], || self.try_call("POST", &path, Some(&json!({}))));
     }
 
-    /// Sends a command to an element. A live page may replace the element between the search and the command: then it is searched again.
+    /// Sends a command to an element, as soon as the element exists. A live page may replace the element between the
+    /// search and the command, and a page that is left has no elements at all: then the element is searched again.
     fn on_element(&self, selector: &str, method: &str, command: &str, body: Option<&Value>) -> Value {
-        let begin = Instant::now();
-        loop {
-            let query = json!({ "using": "css selector", "value": selector });
-            let element = self.post("/element", &query);
+        let session = format!("/session/{}", self.session);
+        let query = json!({ "using": "css selector", "value": selector });
+        retry(&format!("{command} of {selector}"), &["no such element", "stale element reference"], || {
+            let element = self.try_call("POST", &format!("{session}/element"), Some(&query))?;
             let element = element[ELEMENT].as_str().expect("an element");
-            let path = format!("/session/{}/element/{element}/{command}", self.session);
-            match self.try_call(method, &path, body) {
-                Ok(value) => return value,
-                Err(error) if error["error"] == "stale element reference" && begin.elapsed() < PATIENCE => {}
-                Err(error) => panic!("{method} {command} of {selector}: {}", error["message"]),
-            }
-        }
+            self.try_call(method, &format!("{session}/element/{element}/{command}"), body)
+        })
     }
 
     fn post(&self, path: &str, body: &Value) -> Value {
@@ -237,6 +237,20 @@ impl Drop for Browser {
         let _ended = self.driver.kill();
         let _ended = self.driver.wait();
         let _removed = std::fs::remove_dir_all(&self.profile);
+    }
+}
+
+/// Repeats a command while it fails with one of the errors that pass by themselves.
+fn retry(what: &str, passing: &[&str], command: impl Fn() -> Result<Value, Value>) -> Value {
+    let begin = Instant::now();
+    loop {
+        match command() {
+            Ok(value) => return value,
+            Err(error) if passing.iter().any(|&name| error["error"] == name) && begin.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(25));
+            }
+            Err(error) => panic!("{what}: {}", error["message"]),
+        }
     }
 }
 
