@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::docs::Problems;
 use super::extract::{Caller, JsonBody, Segments};
 use crate::access::{Access, Identity};
-use crate::model::{CreateTimer, Created, DurationText, TimeText, TimerDetail};
+use crate::model::{CreateTimer, Created, DurationText, INT64, TimeText, TimerDetail, check_most};
 use crate::problem::Problem;
 use crate::state::AppState;
 
@@ -215,6 +215,7 @@ pub(super) async fn reschedule(
     JsonBody(request): JsonBody<Reschedule>,
 ) -> Result<Json<RescheduledTimer>, Problem> {
     let id = parse_id(&id)?;
+    check_most("if_version", request.if_version, INT64).map_err(Problem::invalid)?;
     let when = match (request.at, request.after) {
         (Some(at), None) => {
             let at = StoreTime::try_from(at.0).map_err(|error| Problem::invalid(error.to_string()))?;

@@ -183,9 +183,9 @@ impl CreateTimer {
             let size = payload.len();
             return Err(InvalidTimer::PayloadTooLarge { size, limit: payload_limit }.to_string());
         }
-        if self.times.is_some_and(|times| i64::try_from(times).is_err()) {
-            return Err(format!("`times` is at most {}; leave it out for a timer that has no end", i64::MAX));
-        }
+        check_most("times", self.times, INT64)?;
+        let retry = self.retry.as_ref().map(Retry::policy).transpose()?;
+        let missed = self.missed.as_ref().map(Missed::policy).transpose()?;
         let kind = target.kind(namespace)?;
         let timer = self.when(kind.clone())?.namespace(namespace).payload(target.wrap(payload));
         let timer = option(timer, content_type, NewTimer::content_type);
@@ -193,8 +193,8 @@ impl CreateTimer {
         let timer = option(timer, self.name.clone(), NewTimer::name);
         let timer = option(timer, self.times, NewTimer::times);
         let timer = option(timer, self.until.map(|until| until.0), NewTimer::until);
-        let timer = option(timer, self.retry.as_ref().map(Retry::policy), NewTimer::retry);
-        let timer = option(timer, self.missed.as_ref().map(Missed::policy), NewTimer::missed);
+        let timer = option(timer, retry, NewTimer::retry);
+        let timer = option(timer, missed, NewTimer::missed);
         Ok((option(timer, self.on_conflict.map(Conflict::policy), NewTimer::on_conflict), kind))
     }
 
@@ -256,6 +256,19 @@ impl CreateTimer {
     }
 }
 
+/// The largest number of the format `int32`, which the description of the API gives for a `u32`.
+const INT32: u64 = i32::MAX as u64;
+/// The largest number of the format `int64`, which the description of the API gives for a `u64`.
+pub(crate) const INT64: u64 = i64::MAX as u64;
+
+/// Refuses a number that its format in the description of the API does not have.
+pub(crate) fn check_most(field: &str, value: Option<impl Into<u64>>, most: u64) -> Result<(), String> {
+    match value.map(Into::into) {
+        Some(value) if value > most => Err(format!("`{field}` is at most {most}")),
+        _ => Ok(()),
+    }
+}
+
 fn option<T>(timer: NewTimer, value: Option<T>, set: impl FnOnce(NewTimer, T) -> NewTimer) -> NewTimer {
     match value {
         Some(value) => set(timer, value),
@@ -294,17 +307,19 @@ impl From<&WebhookTarget> for Webhook {
 }
 
 impl Retry {
-    fn policy(&self) -> RetryPolicy {
+    fn policy(&self) -> Result<RetryPolicy, String> {
+        check_most("retry.attempts", self.attempts, INT32)?;
+        check_most("retry.factor", self.factor, INT32)?;
         let defaults = RetryPolicy::default();
         let first = self.first.map_or(defaults.first, |first| first.0);
-        RetryPolicy {
+        Ok(RetryPolicy {
             attempts: self.attempts.unwrap_or(defaults.attempts),
             first,
             factor: self.factor.unwrap_or(defaults.factor),
             longest: self.longest.map_or(defaults.longest.max(first), |longest| longest.0),
             jitter_percent: self.jitter_percent.unwrap_or(defaults.jitter_percent),
             give_up_after: self.give_up_after.map(|limit| limit.0),
-        }
+        })
     }
 }
 
@@ -322,13 +337,16 @@ impl From<&RetryPolicy> for Retry {
 }
 
 impl Missed {
-    fn policy(&self) -> MissedFires {
-        match self {
+    fn policy(&self) -> Result<MissedFires, String> {
+        Ok(match self {
             Missed::Once => MissedFires::Once,
             Missed::Skip { older_than } => MissedFires::Skip { older_than: older_than.0 },
-            Missed::All { at_most } => MissedFires::All { at_most: *at_most },
+            Missed::All { at_most } => {
+                check_most("missed.all.at_most", Some(*at_most), INT64)?;
+                MissedFires::All { at_most: *at_most }
+            }
             Missed::DeadAfter(age) => MissedFires::DeadAfter(age.0),
-        }
+        })
     }
 }
 

@@ -4,6 +4,6 @@ mod create;
 mod text;
 mod view;
 
-pub(crate) use self::create::{CreateTimer, Created};
+pub(crate) use self::create::{CreateTimer, Created, INT64, check_most};
 pub(crate) use self::text::{DurationText, TimeText};
 pub(crate) use self::view::{PulledTimer, TimerDetail, TimerPage, TimerView};

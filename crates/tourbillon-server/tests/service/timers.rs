@@ -72,6 +72,7 @@ async fn u3_a_timer_moves_only_if_it_has_the_expected_version() {
     let (status, at) = server.patch(&path, json!({"at": "2100-01-01T00:00:00+01:00"})).await;
     assert_eq!((status, &at["due"]), (200, &json!("2099-12-31T23:00:00Z")));
     assert_eq!(server.patch(&path, json!({})).await.0, 422);
+    assert_eq!(server.patch(&path, json!({"after": "3h", "if_version": 1_u64 << 63})).await.0, 422);
     assert_eq!(server.patch(&path, json!({"at": "1969-01-01T00:00:00Z"})).await.0, 422);
     let nobody = "/v1/timers/0199f3a2-7c1e-7b5d-9c55-2f2f7a2f1a10";
     assert_eq!(server.patch(nobody, json!({"after": "1s"})).await.0, 404);
@@ -222,6 +223,10 @@ async fn requests_that_contradict_themselves_are_refused_with_a_reason() {
         json!({"after": "1s", "deliver": queue, "payload": 1, "payload_base64": "AA=="}),
         json!({"after": "1s", "deliver": queue, "payload_base64": "%"}),
         json!({"after": "1s", "deliver": queue, "retry": {"attempts": 0}}),
+        json!({"after": "1s", "deliver": queue, "retry": {"attempts": 1_u32 << 31}}),
+        json!({"after": "1s", "deliver": queue, "retry": {"factor": 1_u32 << 31}}),
+        json!({"every": "1s", "deliver": queue, "times": 1_u64 << 63}),
+        json!({"every": "1s", "deliver": queue, "missed": {"all": {"at_most": 1_u64 << 63}}}),
         json!({"after": "1s", "deliver": hook("ftp://example.com/")}),
         json!({"after": "1s", "deliver": hook("/hook")}),
         json!({"after": "1s", "deliver": hook("https://user:pw@example.com/")}),
