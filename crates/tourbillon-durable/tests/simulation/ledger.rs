@@ -22,6 +22,7 @@ pub(crate) struct Totals {
     pub(crate) clock_steps: u64,
     pub(crate) store_pauses: u64,
     pub(crate) copies: u64,
+    pub(crate) outages: u64,
 }
 
 /// What the store has committed.
@@ -102,5 +103,6 @@ impl AddAssign for Totals {
         self.clock_steps += other.clock_steps;
         self.store_pauses += other.store_pauses;
         self.copies += other.copies;
+        self.outages += other.outages;
     }
 }

@@ -43,7 +43,6 @@ impl Node {
             delivery_lease: DELIVERY_LEASE,
             node_lease: NODE_LEASE,
             window: Duration::from_secs(2),
-            rescan: Duration::from_millis(250),
             rows_in_memory: ROWS_IN_MEMORY,
             page: PAGE,
             retry: Duration::from_millis(100),

@@ -22,6 +22,8 @@ const KINDS: [&str; 2] = ["mail", "tick"];
 const EPOCH: u64 = 1_800_000_000_000_000;
 /// How long clients ask and faults happen, in microseconds.
 const TROUBLED: u64 = 60_000_000;
+/// How long the store cannot be reached at all after that, in some worlds.
+const OUTAGE: u64 = 60_000_000;
 /// How long it may take afterwards until everything that is due has ended.
 const RECOVERY: u64 = 120_000_000;
 /// How many deliveries of a kind a node has at the same time.
@@ -38,6 +40,8 @@ pub(crate) struct World {
     traits: StoreTraits,
     /// How far the store's clock was set, in microseconds.
     store_shift: i64,
+    /// Until when no node can reach the store.
+    gone_until: u64,
     nodes: BTreeMap<u64, Node>,
     last_node: u64,
     ledger: Ledger,
@@ -77,7 +81,8 @@ impl World {
         let mut random = Random::new(seed);
         let shards = if random.one_in(3) { 1 } else { 8 };
         let has_other_writers = shards > 1;
-        let traits = StoreTraits { shards, parallel_writes: 2, has_other_writers };
+        let rescan = Duration::from_millis(if random.one_in(2) { 250 } else { 1_000 });
+        let traits = StoreTraits { shards, parallel_writes: 2, rescan: has_other_writers.then_some(rescan) };
         let mut world = World {
             random,
             time: 0,
@@ -86,6 +91,7 @@ impl World {
             tables: MemoryTables::new(shards),
             traits,
             store_shift: 0,
+            gone_until: 0,
             nodes: BTreeMap::new(),
             last_node: 0,
             ledger: Ledger::default(),
@@ -97,8 +103,13 @@ impl World {
         world.at(0, Event::Client);
         world.at(1_000_000, Event::Fault);
         world.go_on(TROUBLED);
+        if world.random.one_in(4) {
+            world.ledger.totals.outages += 1;
+            world.gone_until = TROUBLED + OUTAGE;
+            world.go_on(TROUBLED + OUTAGE);
+        }
         world.heal();
-        world.go_on(TROUBLED + RECOVERY);
+        world.go_on(world.time + RECOVERY);
         world.all_is_delivered(seed);
         world.ledger.totals
     }
@@ -265,7 +276,8 @@ impl World {
 
     /// The store takes a request, perhaps of a node that is dead by now.
     fn store_answers(&mut self, node: u64, request: Request) {
-        let is_cut_off = self.nodes.get(&node).is_some_and(|node| node.cut_off_until > self.time);
+        let cut_off_until = self.nodes.get(&node).map_or(0, |node| node.cut_off_until);
+        let is_cut_off = cut_off_until.max(self.gone_until) > self.time;
         if is_cut_off || (self.is_troubled && self.random.one_in(40)) {
             self.ledger.totals.lost_requests += 1;
             let error = || StoreError::Unavailable("cut off".into());
@@ -412,7 +424,7 @@ impl World {
             (0 | 1, Some(number)) => {
                 self.ledger.totals.crashes += 1;
                 self.nodes.remove(&number);
-                if !self.traits.has_other_writers {
+                if !self.traits.has_other_writers() {
                     self.reopen_store(number);
                 }
                 self.start_node();
@@ -442,7 +454,7 @@ impl World {
         self.tables.set_paused(is_paused);
         self.ledger.totals.store_pauses += u64::from(is_paused);
         // A store of one process is paused by that process.
-        if let Some(number) = number.filter(|_| !self.traits.has_other_writers || self.random.one_in(2)) {
+        if let Some(number) = number.filter(|_| !self.traits.has_other_writers() || self.random.one_in(2)) {
             self.tell(number, Input::Paused(is_paused));
         }
     }
