@@ -8,15 +8,15 @@ use tourbillon_durable::{StoreTime, TimerId};
 
 const NOW: StoreTime = StoreTime::from_micros(1_800_000_000_000_000);
 const WINDOW: Duration = Duration::from_secs(60);
+const RESCAN: Duration = Duration::from_millis(250);
 
 fn config(has_other_writers: bool) -> CoreConfig {
     CoreConfig {
         node: NodeId(TimerId::from_u128(1).as_uuid()),
-        store: StoreTraits { shards: 1, parallel_writes: 1, has_other_writers },
+        store: StoreTraits { shards: 1, parallel_writes: 1, rescan: has_other_writers.then_some(RESCAN) },
         delivery_lease: Duration::from_secs(30),
         node_lease: Duration::from_secs(10),
         window: WINDOW,
-        rescan: Duration::from_millis(250),
         rows_in_memory: 1_000,
         page: 100,
         retry: Duration::from_millis(200),

@@ -67,7 +67,7 @@ impl Lane {
             wheel: Wheel::new(),
             ready: VecDeque::new(),
             unanswered: Vec::new(),
-            window: Window::new(config.window, config.store.has_other_writers.then_some(config.rescan)),
+            window: Window::new(config.window, config.store.rescan),
             orphans: OrphanSearch::Wanted(Duration::ZERO),
         }
     }

@@ -62,8 +62,6 @@ pub struct CoreConfig {
     pub node_lease: Duration,
     /// How far a window reaches beyond now.
     pub window: Duration,
-    /// How often the window is scanned again if the store has other writers.
-    pub rescan: Duration,
     /// The most rows of a lane that are in memory (Q5).
     pub rows_in_memory: usize,
     /// The most rows of one scan.

@@ -76,7 +76,7 @@ impl OwnedShards {
         has_handlers: bool,
     ) -> Option<Heartbeat> {
         let next = self.next?;
-        let is_needed = has_handlers || deliveries.len() > 0 || !self.config.store.has_other_writers;
+        let is_needed = has_handlers || deliveries.len() > 0 || !self.config.store.has_other_writers();
         if steady < next && !(self.is_idle && is_needed) {
             return None;
         }
@@ -107,7 +107,7 @@ impl OwnedShards {
             return false;
         };
         let lease = self.config.node_lease;
-        let is_shared = self.config.store.has_other_writers;
+        let is_shared = self.config.store.has_other_writers();
         self.until = is_shared.then(|| sent + lease - lease / 10);
         self.next = (is_shared || ownership.shards.is_empty()).then(|| sent + lease / 3);
         self.fair_share = ownership.fair_share.max(1);

@@ -3,7 +3,7 @@
 mod tables;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use async_channel::Sender;
 
@@ -59,7 +59,11 @@ impl Default for MemoryStore {
 
 impl Store for MemoryStore {
     fn traits(&self) -> StoreTraits {
-        StoreTraits { shards: self.shards, parallel_writes: 1, has_other_writers: self.shards > 1 }
+        StoreTraits {
+            shards: self.shards,
+            parallel_writes: 1,
+            rescan: (self.shards > 1).then_some(Duration::from_millis(250)),
+        }
     }
 
     fn write(&self, batch: Vec<WriteOp>, reply: Reply<Vec<WriteAnswer>>) {

@@ -67,6 +67,7 @@ pub use self::rules::Rows;
 pub use self::shard::{Heartbeat, NodeId, Ownership, ShardId, ShardTable, is_pull_fence, pull_fence, shard_of};
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use async_channel::Sender;
 
@@ -142,6 +143,14 @@ pub struct StoreTraits {
     pub shards: u16,
     /// How many batches the store writes at the same time.
     pub parallel_writes: usize,
-    /// Whether others can arm timers in the store, so that the near window has to be looked at again and again.
-    pub has_other_writers: bool,
+    /// How often the near window has to be looked at again, because others can arm timers in the store; `None` if nobody can.
+    pub rescan: Option<Duration>,
+}
+
+impl StoreTraits {
+    /// Returns whether others can arm timers in the store.
+    #[must_use]
+    pub fn has_other_writers(&self) -> bool {
+        self.rescan.is_some()
+    }
 }

@@ -200,8 +200,8 @@ impl TimersBuilder {
             store: traits,
             delivery_lease: self.delivery_lease,
             node_lease: self.node_lease,
-            window: Duration::from_secs(if traits.has_other_writers { 2 } else { 60 }),
-            rescan: Duration::from_millis(250),
+            // With other writers each look goes through the whole window, which is therefore short, and makes it longer.
+            window: traits.rescan.map_or(Duration::from_secs(60), |rescan| (rescan * 3).max(Duration::from_secs(2))),
             rows_in_memory: self.rows_in_memory,
             page: 1_000,
             retry: Duration::from_millis(200),

@@ -276,7 +276,7 @@ impl NodeLoop {
     /// Learns the store's clock from the answer to a heartbeat.
     fn owned(&mut self, sent: Duration, result: Result<Ownership, StoreError>) {
         let result = match result {
-            Ok(ownership) if self.config.store.has_other_writers => {
+            Ok(ownership) if self.config.store.has_other_writers() => {
                 let offset = self.clocks.offset_of(ownership.now, sent);
                 let off = Duration::from_micros(offset.unsigned_abs());
                 if off > self.clocks.max_skew {

@@ -102,7 +102,7 @@ fn q1_q8_the_error_of_a_store_that_has_failed_for_good_is_told_to_later_callers(
     struct FullStop;
     impl Store for FullStop {
         fn traits(&self) -> StoreTraits {
-            StoreTraits { shards: 1, parallel_writes: 1, has_other_writers: false }
+            StoreTraits { shards: 1, parallel_writes: 1, rescan: None }
         }
 
         fn heartbeat(&self, _: Heartbeat, reply: Reply<Ownership>) {

@@ -191,7 +191,7 @@ impl EmbeddedStore {
 
 impl Store for EmbeddedStore {
     fn traits(&self) -> StoreTraits {
-        StoreTraits { shards: 1, parallel_writes: PARALLEL_WRITES, has_other_writers: false }
+        StoreTraits { shards: 1, parallel_writes: PARALLEL_WRITES, rescan: None }
     }
 
     fn write(&self, batch: Vec<WriteOp>, reply: Reply<Vec<WriteAnswer>>) {

@@ -60,6 +60,11 @@ use crate::time::StoreTime;
 
 /// How many shards there are.
 const SHARDS: u16 = 256;
+/// How often a node looks for timers that other processes have armed.
+const RESCAN: Duration = Duration::from_millis(250);
+/// The same if hints tell of timers that are due soon, so that a look has to find only what a lost hint has told of, and timers that were
+/// not due soon when they were armed. The latter are found in time, because this is less than [`hints::SOON`].
+const RESCAN_WITH_HINTS: Duration = Duration::from_secs(1);
 /// How often partitions of the history are made and dropped.
 const UPKEEP_EVERY: Duration = Duration::from_secs(3600);
 /// For how many days partitions of the history are made ahead.
@@ -247,7 +252,8 @@ impl Drop for Shared {
 
 impl Store for PostgresStore {
     fn traits(&self) -> StoreTraits {
-        StoreTraits { shards: SHARDS, parallel_writes: self.shared.parallel_writes, has_other_writers: true }
+        let rescan = if self.shared.hints { RESCAN_WITH_HINTS } else { RESCAN };
+        StoreTraits { shards: SHARDS, parallel_writes: self.shared.parallel_writes, rescan: Some(rescan) }
     }
 
     fn write(&self, batch: Vec<WriteOp>, reply: Reply<Vec<WriteAnswer>>) {

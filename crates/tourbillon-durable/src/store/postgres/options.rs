@@ -88,8 +88,9 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets whether [`Timers`](crate::Timers) listens for hints of other processes (the default), with one more connection. Behind a pooler in
-    /// transaction mode this must be off: a timer that another process arms is then seen at the next look, a quarter of a second later at most.
+    /// Sets whether [`Timers`](crate::Timers) listens for hints of other processes (the default), with one more connection, and looks at the
+    /// store once a second besides. Behind a pooler in transaction mode this must be off: [`Timers`](crate::Timers) then looks four times a second, and
+    /// sees a timer that another process arms a quarter of a second later at most.
     pub fn hints(mut self, hints: bool) -> PostgresOptions {
         self.hints = hints;
         self
