@@ -49,8 +49,10 @@ pub(super) fn lateness(options: &DurableOptions, stage: &Stage, report: &mut Ben
         known(&figures).for_each(|(metric, quantile)| add(metric, micros(&figures, quantile)));
         add("max_us", figures.max() as f64 / 1e3);
         add("early_percent", 100.0 * seen.early() as f64 / expected as f64);
-        let commit = micros(&histogram(&commits), 0.5);
+        let commits = histogram(&commits);
+        let commit = micros(&commits, 0.5);
         add("commit_p50_us", commit);
+        add("commit_p99_us", micros(&commits, 0.99));
         add("p99_beyond_commit_us", micros(&figures, 0.99) - commit);
         add("delivered", seen.count() as f64);
         add("expected", expected as f64);
