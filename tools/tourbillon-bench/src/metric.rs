@@ -84,7 +84,7 @@ const METRICS: &[NamedMetric] = &[
     ("operations_per_s", "creates and cancels per second", "/s", Better::Higher),
     ("share_of_empty_store", "creates and cancels per second, as a share of the rate beside none", "", Better::Higher),
     ("commit_p50_us", "time until the answer to a create, median", "us", Better::Lower),
-    ("commit_p99_us", "time until the answer to a create, 99 of 100", "us", Better::Lower),
+    ("commit_p99_us", "time until the answer to a create, 99th percentile", "us", Better::Lower),
     ("p99_beyond_commit_us", "lateness, 99th percentile, less the median answer to a create", "us", Better::Lower),
     ("delivered", "timers that were delivered", "", Better::Neither),
     ("expected", "timers that were due", "", Better::Neither),
