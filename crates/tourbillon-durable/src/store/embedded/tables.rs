@@ -25,11 +25,19 @@ use crate::store::error::StoreError;
 /// The most bytes of journals: opening after a crash reads them all.
 const JOURNALS: u64 = 96 << 20;
 
+/// The most bytes in memory that wait to be written to tables, in full memtables.
+const MEMTABLES: u64 = 3;
+
+/// The longest wait of one transaction for memory.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
 /// The open tables.
 pub(super) struct Tables {
     database: Database,
     timers: Keyspace,
     directory: PathBuf,
+    /// How many bytes may wait in memory to be written to tables.
+    most_buffered: u64,
 }
 
 /// What [`open`] returns.
@@ -110,7 +118,10 @@ impl Tables {
         };
         // The engine panics at some kinds of damage.
         match catch_unwind(AssertUnwindSafe(open)) {
-            Ok(Ok((database, timers))) => Ok(Tables { database, timers, directory: directory.path().to_owned() }),
+            Ok(Ok((database, timers))) => {
+                let most_buffered = options.write_buffer * MEMTABLES;
+                Ok(Tables { database, timers, directory: directory.path().to_owned(), most_buffered })
+            }
             Ok(Err(error)) => Err(on_open(directory.path(), &error)),
             Err(_) => Err(directory.damaged("the engine panicked while it read its files")),
         }
@@ -183,7 +194,17 @@ impl Tables {
             }
         }
         batch.insert(&self.timers, layout::TOTALS, encoding::totals(totals));
+        self.wait_for_memory();
         batch.commit().map_err(|error| StoreError::SyncFailed(format!("{}: {error}", self.directory.display())))
+    }
+
+    /// Waits while the engine holds more than it may (Q5): its thread flushes no memtable while it merges tables, and the newest memtable grows
+    /// meanwhile. An engine that has failed flushes nothing any more, so the wait has a limit; then the commit tells of the failure.
+    fn wait_for_memory(&self) {
+        let begin = Instant::now();
+        while self.database.write_buffer_size() > self.most_buffered && begin.elapsed() < LONGEST_WAIT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Makes everything durable that was written.
@@ -272,5 +293,27 @@ fn on_open(directory: &Path, error: &fjall::Error) -> StoreError {
             _ => from_io(directory, error),
         },
         other => damaged(directory, &format!("the engine cannot read its files ({other})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q5_writes_wait_for_the_engine_before_its_memory_grows_beyond_three_memtables() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = StoreDirectory::lock(folder.path()).unwrap();
+        let options = EmbeddedOptions::default().write_buffer(1 << 20);
+        let Opened { tables, mut totals, .. } = open(&directory, &options).unwrap();
+        let mut most = 0;
+        for number in 0..100_u8 {
+            let mut changes = Changes::default();
+            changes.put(vec![b'r', number], vec![number; 256 << 10]);
+            totals.sequence += 1;
+            tables.write(changes, &totals).unwrap();
+            most = most.max(tables.database.write_buffer_size());
+        }
+        assert!(most < 4 << 20, "{most} bytes of {} waited in memory", 100 * (256 << 10));
     }
 }
