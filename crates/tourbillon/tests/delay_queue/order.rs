@@ -237,15 +237,15 @@ fn p1_p8_no_item_is_early_on_any_clock_of_the_system() {
         for millis in [4, 1, 3, 2] {
             queue.insert(millis, ms(millis));
         }
-        for expected in 1..=4 {
+        let mut seen = Vec::new();
+        for _ in 0..4 {
             let millis = futures_lite::future::block_on(queue.next()).unwrap().into_inner();
-            let late = begun.elapsed().checked_sub(ms(millis));
-            assert!(
-                millis == expected && late.is_some(),
-                "{:?}: {millis} ms after {:?}",
-                engine.clock(),
-                begun.elapsed()
-            );
+            let elapsed = begun.elapsed();
+            assert!(elapsed >= ms(millis), "{:?}: {millis} ms after {elapsed:?}", engine.clock());
+            seen.push(millis);
         }
+        // Not the order in which they came: on a busy machine an insert may come milliseconds after the one before it.
+        seen.sort_unstable();
+        assert_eq!(seen, [1, 2, 3, 4]);
     }
 }
