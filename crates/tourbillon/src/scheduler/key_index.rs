@@ -3,16 +3,17 @@
 //! The table does not hold the keys, which are in the jobs. A look-up gives the hash of a key, and a closure that says of an index
 //! with the same hash whether its job has that key.
 //!
-//! With a million jobs the table does not fit the caches near the processor. So it keeps one byte a slot, side by side, which answers the
-//! most frequent question, whether a key is there; and it writes to a bucket late, when another key needs the place in `recent`: many jobs
-//! are removed before that. (`hashbrown` takes half as long again: see the design log.)
+//! With a million jobs the table does not fit the caches near the processor. So it answers the most frequent question, whether a key is
+//! there, from a summary of half a byte a job, which does fit them; and it writes to a bucket late, when another key needs the place in
+//! `recent`: many jobs are removed before that. (`hashbrown` takes half as long again: see the design log.)
 //!
 //! ```text
 //!     hash ---> recent:    the items that were inserted last, a few: one for each value of some bits of the hash
 //!      |
 //!      `------> a bucket of 15 slots, for the items that had to leave `recent`
 //!
-//!     tags:      a byte each: zero, or eight bits of the hash               read where `recent` has not the key: one line of the cache
+//!     summaries: two bits of 32 for each tag of the bucket                  read where `recent` has not the key
+//!     tags:      a byte each: zero, or eight bits of the hash               read where the summary has both bits, by chance one time in six
 //!                and one byte that counts the overflow of the bucket
 //!     slots:     hash and index                                             read where a tag fits
 //!     overflow:  items that found their bucket full; less than one in a hundred
@@ -25,6 +26,8 @@ use crate::sync::prefetch;
 
 /// The indices of jobs, by the hashes of their keys.
 pub(super) struct KeyIndex {
+    /// One for each bucket: [`summary`] of its tags.
+    summaries: Vec<u32>,
     /// One for each bucket; a power of two of them, or none.
     tags: Vec<BucketTags>,
     slots: Vec<IndexedJob>,
@@ -56,7 +59,14 @@ const EMPTY: IndexedJob = IndexedJob { hash: 0, index: 0 };
 
 impl KeyIndex {
     pub(super) const fn new() -> KeyIndex {
-        KeyIndex { tags: Vec::new(), slots: Vec::new(), recent: [None; RECENT], overflow: BTreeMap::new(), len: 0 }
+        KeyIndex {
+            summaries: Vec::new(),
+            tags: Vec::new(),
+            slots: Vec::new(),
+            recent: [None; RECENT],
+            overflow: BTreeMap::new(),
+            len: 0,
+        }
     }
 
     /// Returns the index with this hash for which `is_it` is true.
@@ -102,13 +112,17 @@ impl KeyIndex {
         } else {
             self.tags[bucket][at] = FREE;
         }
+        self.summaries[bucket] = summary(&self.tags[bucket]);
         Some(slot.index)
     }
 
     #[inline]
     fn position(&self, hash: u32, mut is_it: impl FnMut(IndexedJob) -> bool) -> Option<(usize, IndexedJob)> {
-        let bucket = self.bucket(hash)?;
-        let (tags, tag) = (&self.tags[bucket], tag(hash));
+        let (bucket, tag) = (self.bucket(hash)?, tag(hash));
+        if self.summaries[bucket] & tag_bits(tag) != tag_bits(tag) {
+            return None;
+        }
+        let tags = &self.tags[bucket];
         let mut fitting = fitting(tags, tag);
         while fitting != 0 {
             let position = bucket * BUCKET + fitting.trailing_zeros() as usize;
@@ -143,6 +157,7 @@ impl KeyIndex {
         }
         let at = free.trailing_zeros() as usize;
         tags[at] = tag(slot.hash);
+        self.summaries[bucket] |= tag_bits(tags[at]);
         self.slots[bucket * BUCKET + at] = slot;
     }
 
@@ -150,6 +165,7 @@ impl KeyIndex {
     fn put_overflow(&mut self, bucket: usize, slot: IndexedJob) {
         let count = &mut self.tags[bucket][COUNT];
         *count = count.saturating_add(1);
+        self.summaries[bucket] = u32::MAX;
         self.overflow.entry(bucket).or_default().push(slot);
     }
 
@@ -170,6 +186,7 @@ impl KeyIndex {
     fn grow(&mut self) {
         let written: Vec<IndexedJob> = self.written().collect();
         let buckets = (2 * self.tags.len()).max(1);
+        self.summaries = vec![0; buckets];
         self.tags = vec![[FREE; BUCKET]; buckets];
         self.slots = vec![EMPTY; buckets * BUCKET];
         self.overflow.clear();
@@ -216,31 +233,51 @@ fn recent_place(hash: u32) -> usize {
 }
 
 /// Returns the tag of a hash: the bits that say least about its bucket, but never [`FREE`].
+#[inline]
 fn tag(hash: u32) -> u8 {
     ((hash >> 24) as u8).max(1)
 }
 
-/// The address of a table's tags, for a thread that has not locked the table: it can ask the processor to fetch some of them into its
-/// cache, which then happens while the thread waits for the lock.
+/// Returns the bits of a summary that stand for a tag.
+#[inline]
+fn tag_bits(tag: u8) -> u32 {
+    1 << (tag % 32) | 1 << (tag / 8)
+}
+
+/// Returns the summary of a bucket: the bits of all its tags, or all bits if there is an overflow, whose tags are not here.
+fn summary(tags: &BucketTags) -> u32 {
+    if tags[COUNT] != 0 {
+        return u32::MAX;
+    }
+    tags[..COUNT].iter().filter(|tag| **tag != FREE).fold(0, |bits, tag| bits | tag_bits(*tag))
+}
+
+/// The address of a table, for a thread that has not locked it: it can ask the processor to fetch what a look-up reads into its cache, which
+/// then happens while the thread waits for the lock.
 #[derive(Default)]
-pub(super) struct TagAddress {
+pub(super) struct KeyTableAddress {
+    summaries: AtomicUsize,
     tags: AtomicUsize,
     mask: AtomicUsize,
 }
 
-impl TagAddress {
-    /// Stores where the tags are now.
+impl KeyTableAddress {
+    /// Stores where the table is now.
+    #[inline]
     pub(super) fn set(&self, keys: &KeyIndex) {
+        self.summaries.store(keys.summaries.as_ptr().addr(), Ordering::Relaxed);
         self.tags.store(keys.tags.as_ptr().addr(), Ordering::Relaxed);
         self.mask.store(keys.tags.len().wrapping_sub(1), Ordering::Relaxed);
     }
 
-    /// Asks the processor to fetch the tags that a hash needs. If the table has moved meanwhile, it fetches other memory, which does no harm.
+    /// Asks the processor to fetch what the look-up of a hash reads. If the table has moved meanwhile, it fetches other memory, which does
+    /// no harm.
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) {
         let bucket = hash as usize & self.mask.load(Ordering::Relaxed);
-        let address = self.tags.load(Ordering::Relaxed).wrapping_add(bucket.wrapping_mul(BUCKET));
-        prefetch::to_read(address);
+        for (address, bytes) in [(&self.summaries, size_of::<u32>()), (&self.tags, BUCKET)] {
+            prefetch::to_read(address.load(Ordering::Relaxed).wrapping_add(bucket.wrapping_mul(bytes)));
+        }
     }
 }
 

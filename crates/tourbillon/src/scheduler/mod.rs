@@ -289,7 +289,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        self.owner.shared.tag_address.prefetch(hash);
+        self.owner.shared.key_table_address.prefetch(hash);
         let Some(mut state) = self.open() else { return false };
         let removed = state.remove_under(hash, key);
         drop(state);
@@ -311,8 +311,8 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     ) -> Result<JobId, ScheduleError<K, F>> {
         let shared = &self.owner.shared;
         let hash = self.hash(&key);
-        // As early as possible: among many jobs, no near cache has the tags.
-        shared.tag_address.prefetch(hash);
+        // As early as possible: among many jobs, no near cache has the whole table.
+        shared.key_table_address.prefetch(hash);
         let (plan, due) = match self.with_first_due(plan) {
             Ok(found) => found,
             Err(kind) => return Err(ScheduleError { kind, key, job }),
@@ -341,7 +341,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
             state.observe_clocks(shared.now(true));
         }
         let id = JobId(state.insert(body, hash, plan, due));
-        shared.tag_address.set(&state.keys);
+        shared.key_table_address.set(&state.keys);
         shared.unlock_changed(state);
         Ok(id)
     }

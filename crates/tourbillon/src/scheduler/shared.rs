@@ -23,7 +23,7 @@ use super::clock_pair::{ClockId, ClockPair, DueTime, JobClock};
 use super::ending::Shutdown;
 use super::job::ScheduledJob;
 use super::job_body::{BegunRun, Run};
-use super::key_index::TagAddress;
+use super::key_index::KeyTableAddress;
 use super::limit_watch::LimitWatch;
 use super::random::Random;
 use super::state::{NextAction, RunEnd, RunStart, SchedulerPhase, SchedulerState};
@@ -49,7 +49,7 @@ pub(super) struct SchedulerShared<K> {
     /// How many threads the scheduler has. Without any, its work is done in callbacks of the engine.
     threads: usize,
     state: Mutex<SchedulerState<K>>,
-    pub(super) tag_address: TagAddress,
+    pub(super) key_table_address: KeyTableAddress,
     /// Idle threads wait here for work.
     work: Condvar,
     /// Threads that wait for the scheduler's end wait here.
@@ -188,7 +188,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
                 slack: rules.slack,
                 threads,
                 state: Mutex::new(SchedulerState::new(rules, threads, random)),
-                tag_address: TagAddress::default(),
+                key_table_address: KeyTableAddress::default(),
                 work: Condvar::new(),
                 over: Condvar::new(),
                 engine_clock: JobClock::new(core, wakeup, None),
