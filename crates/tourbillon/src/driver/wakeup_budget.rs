@@ -13,7 +13,7 @@ use tourbillon_queue::{Span, Time};
 pub(crate) const WAKEUP_SPACING: Duration = Duration::from_micros(1500);
 
 /// How many wake-ups can be saved up in quiet times.
-const MAX_SAVED: u64 = 32;
+const MAX_SAVED: u64 = 8;
 
 /// The wake-ups that a driver or a worker may spend on adaptive timers.
 #[derive(Default)]
