@@ -39,6 +39,8 @@ const METRICS: [&str; 4] = ["churn_ns_per_op", "reset_ns_per_op", "cpu_ns_per_fi
 const PENDING: &[usize] = &[1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 const PENDING_QUICK: &[usize] = &[1_000, 10_000, 100_000, 1_000_000];
 
+/// More pending sleeps than this are not judged by the verdict, whose many rounds would take too long.
+const JUDGED: usize = 1_000_000;
 /// More pending sleeps than this are measured once, since it takes minutes.
 const OFTEN: usize = 10_000_000;
 
@@ -75,10 +77,15 @@ pub(crate) fn run(options: &PendingOptions, report: &mut BenchReport) {
     choice.check(SYSTEMS);
     let pending = options.numbers(if choice.common.quick { PENDING_QUICK } else { PENDING });
     for &pending in pending.iter().filter(|&&pending| pending > 0) {
-        let rounds = if pending > OFTEN { 1 } else { choice.rounds(3, 1, RoundLength::Long).others };
+        let rounds = choice.rounds(3, 1, RoundLength::Long);
+        let rounds = match pending {
+            ..=JUDGED => rounds,
+            ..=OFTEN => RoundCount::same(rounds.others),
+            _ => RoundCount::same(1),
+        };
         let systems = SYSTEMS.iter().filter(|system| choice.includes(system) && has_memory_for(system, pending));
         let entries = systems.map(|system| entry(system, pending)).collect();
-        measure(entries, choice, RoundCount::same(rounds), WarmUp::No, report);
+        measure(entries, choice, rounds, WarmUp::No, report);
     }
 }
 

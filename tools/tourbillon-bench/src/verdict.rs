@@ -10,7 +10,7 @@ use crate::system_kind::{SystemKind, TOKIO_TASKS, variant, work_of};
 use crate::systems::tokio;
 
 /// The metrics that are judged, by scenario.
-const JUDGED: [(&str, &[&str]); 9] = [
+const JUDGED: [(&str, &[&str]); 10] = [
     ("churn", &["ns_per_op"]),
     ("contend", &["ns_per_op"]),
     ("cross", &["ns_per_op"]),
@@ -20,6 +20,7 @@ const JUDGED: [(&str, &[&str]); 9] = [
     ("memory", &["resident_bytes"]),
     ("jobs", &["ns_per_op", "p50_us", "p99_us", "cpu_ns_per_run"]),
     ("io", &["requests_per_s", "cpu_ns_per_request", "p50_us", "p99_us", "cpu_ns_per_reply"]),
+    ("scale", &["churn_ns_per_op", "reset_ns_per_op", "cpu_ns_per_fire", "resident_bytes"]),
 ];
 
 /// The metrics that are listed with the best peer only.
