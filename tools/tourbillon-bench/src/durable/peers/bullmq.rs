@@ -13,7 +13,7 @@ pub(super) const NAME: &str = "bullmq";
 pub(super) fn measure(case: PeerCase, setup: Setup, options: &DurableOptions, stage: &Stage, report: &mut BenchReport) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../durable-peers/bullmq");
     if !folder.join("node_modules/bullmq").exists() {
-        return eprintln!("{NAME} is left out: install it with `npm ci` in tools/durable-peers/bullmq");
+        return eprintln!("{NAME} is left out: install it with `npm install` in tools/durable-peers/bullmq");
     }
     let directory = stage.directory().join(format!("redis-{}", setup.word()));
     let Some(server) = Redis::start(directory, setup) else {
