@@ -26,3 +26,10 @@ fn q1_v1_timers_of_a_database_deliver_on_tokio_and_without_a_runtime_of_the_call
     use_timers(&timers.blocking());
     use_timers(&tourbillon_durable::Timers::builder().connect_blocking(schema.options()).unwrap());
 }
+
+#[test]
+fn q1_v1_timers_deliver_with_what_a_pooler_in_transaction_mode_needs() {
+    let Some(schema) = Schema::new() else { return };
+    let options = schema.options().prepared_statements(false).hints(false);
+    use_timers(&wait(tourbillon_durable::Timers::builder().connect_with(options)).unwrap().blocking());
+}

@@ -75,6 +75,11 @@ fn meaning(code: &SqlState, text: String) -> StoreError {
     match *code {
         SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::INSUFFICIENT_PRIVILEGE => StoreError::ReadOnly(text),
         SqlState::DISK_FULL => StoreError::Full(text),
+        // A statement that was prepared is unknown, or was prepared by somebody else: another connection of the server answers.
+        SqlState::INVALID_SQL_STATEMENT_NAME | SqlState::DUPLICATE_PSTATEMENT => StoreError::BadOptions(format!(
+            "a pooler between this program and PostgreSQL does not know prepared statements ({text}): \
+             set PostgresOptions::prepared_statements(false), or use a pooler that knows them"
+        )),
         SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME => {
             StoreError::Damaged(format!("the tables are not those that this program made: {text}"))
         }
@@ -107,4 +112,18 @@ fn describe(error: &Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q8_a_pooler_that_does_not_know_prepared_statements_is_an_error_that_says_what_to_do() {
+        for code in [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT] {
+            let error = meaning(&code, "prepared statement \"s95\" does not exist".to_owned());
+            assert!(matches!(&error, StoreError::BadOptions(text) if text.contains("prepared_statements(false)")));
+        }
+        assert!(matches!(meaning(&SqlState::SYNTAX_ERROR, "?".to_owned()), StoreError::Damaged(_)));
+    }
 }
