@@ -137,3 +137,23 @@ fn d55_a_hint_tells_other_stores_of_what_is_due_soon_and_of_nothing_else() {
     assert_eq!(next(), StoreTime::ZERO, "it listens again");
     assert_eq!(hints.try_recv().ok(), None);
 }
+
+#[test]
+fn d55_while_hints_cannot_come_the_store_asks_for_looks_itself() {
+    let Some(schema) = Schema::new() else { return };
+    let store = schema.store();
+    let (sender, hints) = std::sync::mpsc::channel();
+    store.listen(move |due| _ = sender.send(due));
+    assert_eq!(hints.recv_timeout(SECOND * 30), Ok(StoreTime::ZERO), "it listens");
+    // Every new connection for hints is ended, so none is there for a while.
+    let client = schema.client();
+    let end =
+        format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN \"{}\"'", schema.name);
+    let (begin, mut looks) = (Instant::now(), 0);
+    while begin.elapsed() < SECOND * 2 {
+        wait(client.batch_execute(&end)).unwrap();
+        looks += hints.try_iter().filter(|due| *due == StoreTime::ZERO).count();
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(looks >= 2, "{looks} looks in two seconds");
+}
