@@ -224,8 +224,8 @@ fn clients(store: &PostgresStore, count: usize, most: usize, time: Duration) -> 
 /// Delivers so many timers, from claim to finish. Their creates are not in the time, but in the WAL.
 fn deliveries(store: &PostgresStore, count: u64) -> Measured {
     let node = NodeId(TimerId::new().as_uuid());
-    let owned =
-        ask(|reply| store.heartbeat(Heartbeat { node, lease: FAR, release: Vec::new() }, reply)).expect("it works");
+    let owned = ask(|reply| store.heartbeat(Heartbeat { node, lease: FAR, release: Vec::new(), kinds: None }, reply))
+        .expect("it works");
     let epochs: Vec<u64> = owned.shards.iter().map(|(_, epoch)| *epoch).collect();
     for _ in 0..count / BATCH {
         let due = || {

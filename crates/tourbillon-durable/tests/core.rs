@@ -1,10 +1,13 @@
 //! The core alone: what it asks for while nothing is due.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tourbillon_durable::core::{Action, Core, CoreConfig, Input, Now, Wakeup};
-use tourbillon_durable::store::{DuePage, NodeId, Ownership, ShardId, StoreTraits};
-use tourbillon_durable::{StoreTime, TimerId};
+use tourbillon_durable::store::{
+    CreateOp, DuePage, Heartbeat, MemoryTables, NodeId, Ownership, ShardId, StoreTraits, WriteOp, is_pull_fence,
+};
+use tourbillon_durable::{NewTimer, StoreTime, TimerId};
 
 const NOW: StoreTime = StoreTime::from_micros(1_800_000_000_000_000);
 const WINDOW: Duration = Duration::from_secs(60);
@@ -32,7 +35,7 @@ fn idle_core(has_other_writers: bool, next_wake: Option<StoreTime>) -> Core {
             inputs.push(match action {
                 Action::Heartbeat(_) => {
                     let shards = vec![(ShardId(0), 1)];
-                    let ownership = Ownership { shards, fair_share: 1, now: NOW, is_paused: false };
+                    let ownership = Ownership { shards, fair_share: 1, now: NOW, ..Ownership::default() };
                     Input::Owned { sent: Duration::ZERO, result: Ok(ownership) }
                 }
                 Action::Scan(scan, query) => {
@@ -70,7 +73,7 @@ fn q6_a_shared_store_is_asked_less_than_ten_times_a_second() {
             let answer = match action {
                 Action::Heartbeat(_) => {
                     let shards = vec![(ShardId(0), 1)];
-                    let ownership = Ownership { shards, fair_share: 1, now: store, is_paused: false };
+                    let ownership = Ownership { shards, fair_share: 1, now: store, ..Ownership::default() };
                     Input::Owned { sent: steady, result: Ok(ownership) }
                 }
                 Action::Scan(scan, query) => Input::Scanned { kind: query.kind, scan, result: Ok(DuePage::default()) },
@@ -94,7 +97,7 @@ fn o9_a_node_takes_shards_of_a_shared_store_only_while_it_has_a_handler() {
     let lease = config(true).node_lease;
     let now = Now { store: NOW, steady: Duration::ZERO };
     let owned = |shards| {
-        let ownership = Ownership { shards, fair_share: 1, now: NOW, is_paused: false };
+        let ownership = Ownership { shards, fair_share: 1, now: NOW, ..Ownership::default() };
         Input::Owned { sent: Duration::ZERO, result: Ok(ownership) }
     };
     assert_eq!(leases(core.handle(now, Input::Tick)), [Duration::ZERO], "it hears the clock and takes nothing");
@@ -118,4 +121,50 @@ fn o9_the_only_node_of_a_store_owns_it_without_a_handler_too() {
     let mut core = Core::new(config(false));
     let now = Now { store: NOW, steady: Duration::ZERO };
     assert_eq!(leases(core.handle(now, Input::Tick)), [config(false).node_lease]);
+}
+
+#[test]
+fn d53_q7_a_delegated_row_is_claimed_with_a_fence_and_not_delivered_after_the_lease() {
+    let lease = config(true).node_lease;
+    // A node that owns nothing; the answer to its claim comes in time, or when its lease is over.
+    let delivers = |answered: Duration| {
+        let mut tables = MemoryTables::new(1);
+        let owner = NodeId(TimerId::from_u128(2).as_uuid());
+        let kinds = Some(["tick".to_owned()].into());
+        tables.heartbeat(&Heartbeat { node: owner, lease: lease * 9, release: Vec::new(), kinds }, NOW);
+        let (spec, on_conflict) = NewTimer::after("mail", Duration::ZERO).check(Default::default()).unwrap();
+        let create = CreateOp { id: TimerId::from_u128(9), spec: Arc::new(spec), on_conflict };
+        tables.write(vec![WriteOp::Create(create)], NOW).unwrap();
+
+        let mut core = Core::new(config(true));
+        let mut inputs = vec![Input::Registered { kind: "mail".into(), limit: 1 }];
+        let mut answer = None;
+        while let Some(input) = inputs.pop() {
+            for action in core.handle(Now { store: NOW, steady: Duration::ZERO }, input) {
+                match action {
+                    Action::Heartbeat(heartbeat) => {
+                        let result = Ok(tables.heartbeat(&heartbeat, NOW));
+                        inputs.push(Input::Owned { sent: Duration::ZERO, result });
+                    }
+                    Action::Scan(scan, query) => {
+                        let result = Ok(tables.due(&query));
+                        inputs.push(Input::Scanned { kind: query.kind, scan, result });
+                    }
+                    Action::Orphans { kind, .. } => inputs.push(Input::OrphansFound { kind, result: Ok(Vec::new()) }),
+                    Action::Write(tag, WriteOp::Claim(op)) => {
+                        assert!(is_pull_fence(op.epoch), "the shard is another node's");
+                        answer = Some((tag, tables.write(vec![WriteOp::Claim(op)], NOW).unwrap().remove(0)));
+                    }
+                    other => panic!("there is nothing else to do: {other:?}"),
+                }
+            }
+        }
+        assert!(!core.is_owner());
+        let (tag, answer) = answer.expect("the row is claimed");
+        let now = Now { store: NOW.saturating_add(answered), steady: answered };
+        let actions = core.handle(now, Input::Written(tag, Ok(answer)));
+        actions.iter().any(|action| matches!(action, Action::Deliver(..)))
+    };
+    assert!(delivers(lease / 2));
+    assert!(!delivers(lease), "another node may have the row by then");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::ownership::OwnedShards;
 use super::{DeliveryId, WriteTag};
-use crate::store::{ExtendOp, FinishOp, RowId, ShardId, TimerRow, Verdict, WriteOp};
+use crate::store::{ExtendOp, FinishOp, RowId, ShardId, TimerRow, Verdict, WriteOp, is_pull_fence};
 
 /// The deliveries of a node.
 #[derive(Debug, Default)]
@@ -114,7 +114,11 @@ impl Deliveries {
 
     /// Returns the deliveries of shards that the node does not own any more, or under another epoch.
     pub(super) fn not_owned(&self, owned: &OwnedShards) -> Vec<DeliveryId> {
-        let lost = self.begun.iter().filter(|(_, delivering)| owned.epoch(delivering.shard) != Some(delivering.epoch));
+        // A row that was claimed for another node's shard is this node's until the lease of the delivery is over.
+        let is_lost = |delivering: &Delivering| {
+            !is_pull_fence(delivering.epoch) && owned.epoch(delivering.shard) != Some(delivering.epoch)
+        };
+        let lost = self.begun.iter().filter(|(_, delivering)| is_lost(delivering));
         lost.map(|(id, _)| *id).collect()
     }
 

@@ -103,11 +103,11 @@ impl Lane {
         }
     }
 
-    pub(super) fn wants_orphans(&mut self, now: Now, owned: &OwnedShards) -> Option<Vec<ShardId>> {
+    pub(super) fn wants_orphans(&mut self, now: Now, kind: &str, owned: &OwnedShards) -> Option<Vec<ShardId>> {
         match self.orphans {
             OrphanSearch::Wanted(at) if at <= now.steady && self.ready.is_empty() => {
                 self.orphans = OrphanSearch::Running;
-                Some(owned.ids())
+                Some(owned.serving(kind))
             }
             _ => None,
         }
@@ -136,7 +136,7 @@ impl Lane {
         let has_room = self.known.len() <= self.config.rows_in_memory / 2;
         let ScanPlan { number, after, until } = self.window.next_scan(now, has_room)?;
         let limit = self.config.page;
-        Some((number, DueQuery { kind: kind.to_owned(), shards: owned.ids(), after, until, limit }))
+        Some((number, DueQuery { kind: kind.to_owned(), shards: owned.serving(kind), after, until, limit }))
     }
 
     /// Takes a page of the window. Returns the error if the store had one.

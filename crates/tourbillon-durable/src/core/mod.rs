@@ -28,16 +28,23 @@
 //! A core counts its store as paused until the first answer to a heartbeat says otherwise, and claims nothing before that. When the node itself hears of a
 //! pause, answers to heartbeats that were sent before do not end it. A claim that was under way at that moment is given back undelivered.
 //!
+//! # Rows of a kind that the owner of their shard has no handler for (D53)
+//! Such rows are delegated to nodes that have one, with the answers to their heartbeats. A node claims a delegated row with a fence of its own in the
+//! place of the epoch, as a worker pulls a row. The claim is conditional on the version of the row, so of the owner, which may have
+//! registered the handler meanwhile, and of all nodes that count the row as delegated to them one gets it (Q2). The row then belongs to that node until
+//! the lease of the delivery is over, whatever happens to the shard; after that any of them claims it again with a higher attempt (Q3), and what
+//! the first node says is refused, because attempt and fence are not its own any more (Q7).
+//!
 //! # Why a stale entry does no harm
 //! An entry in the wheel is only a reason to ask. A claim succeeds only if the row still has the version of the entry, is due by the store's clock and
-//! belongs to the epoch of this node.
+//! belongs to the epoch of this node, or is delegated to it.
 
 mod delivery;
 mod lane;
 mod ownership;
 mod window;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use self::delivery::Deliveries;
@@ -215,6 +222,8 @@ pub struct Wakeup {
 pub struct Core {
     config: CoreConfig,
     lanes: BTreeMap<String, Lane>,
+    /// The keys of `lanes`.
+    kinds: BTreeSet<String>,
     owned: OwnedShards,
     deliveries: Deliveries,
     next_number: u64,
@@ -243,6 +252,7 @@ impl Core {
         Core {
             config,
             lanes: BTreeMap::new(),
+            kinds: BTreeSet::new(),
             owned: OwnedShards::new(config),
             deliveries: Deliveries::default(),
             next_number: 1,
@@ -266,8 +276,8 @@ impl Core {
         let mut wakeup = Wakeup { store: None, steady: self.owned.next_wakeup() };
         let mut steady = |at: Option<Duration>| wakeup.steady = earlier(wakeup.steady, at);
         steady(self.deliveries.next_wakeup());
-        if self.may_claim() && !self.owned.is_empty() {
-            for lane in self.lanes.values() {
+        if self.may_claim() {
+            for (_, lane) in self.lanes.iter().filter(|(kind, _)| self.owned.serves(kind)) {
                 let of_lane = lane.next_wakeup();
                 wakeup.steady = earlier(wakeup.steady, of_lane.steady);
                 wakeup.store = earlier(wakeup.store, of_lane.store);
@@ -313,8 +323,12 @@ impl Core {
     fn take(&mut self, now: Now, input: Input) {
         match input {
             Input::Paused(is_paused) => (self.is_paused, self.paused_at) = (is_paused, Some(now.steady)),
-            Input::Registered { kind, limit: 0 } => drop(self.lanes.remove(&kind)),
+            Input::Registered { kind, limit: 0 } => {
+                self.kinds.remove(&kind);
+                self.lanes.remove(&kind);
+            }
             Input::Registered { kind, limit } => {
+                self.kinds.insert(kind.clone());
                 let lane = self.lanes.entry(kind).or_insert_with(|| Lane::new(self.config));
                 lane.set_limit(limit);
             }
@@ -356,11 +370,8 @@ impl Core {
     }
 
     fn scan(&mut self, now: Now) {
-        if self.owned.is_empty() {
-            return;
-        }
-        for (kind, lane) in &mut self.lanes {
-            if let Some(shards) = lane.wants_orphans(now, &self.owned) {
+        for (kind, lane) in self.lanes.iter_mut().filter(|(kind, _)| self.owned.serves(kind)) {
+            if let Some(shards) = lane.wants_orphans(now, kind, &self.owned) {
                 let limit = self.config.page;
                 self.actions.push(Action::Orphans { kind: kind.clone(), shards, limit });
             }
@@ -373,7 +384,7 @@ impl Core {
     fn claim(&mut self, now: Now) {
         for (kind, lane) in &mut self.lanes {
             while let Some((entry, token)) = lane.next_claim(now) {
-                let Some(epoch) = self.owned.epoch(entry.shard) else {
+                let Some(epoch) = self.owned.claim_epoch(kind, entry.shard) else {
                     lane.claim_ended(&entry);
                     continue;
                 };
@@ -391,8 +402,7 @@ impl Core {
     fn beat(&mut self, now: Now) {
         match self.phase {
             Phase::Running | Phase::Draining => {
-                let has_handlers = !self.lanes.is_empty();
-                if let Some(heartbeat) = self.owned.wants_heartbeat(now.steady, &self.deliveries, has_handlers) {
+                if let Some(heartbeat) = self.owned.wants_heartbeat(now.steady, &self.deliveries, &self.kinds) {
                     self.actions.push(Action::Heartbeat(heartbeat));
                 }
             }
@@ -448,7 +458,7 @@ impl Core {
             ClaimAnswer::Claimed { row, next: armed } => {
                 lane.claimed(&tag.entry);
                 armed.into_iter().for_each(|entry| lane.notice(entry));
-                if !may_claim || self.owned.epoch(row.shard) != Some(row.epoch) {
+                if !may_claim || !self.owned.may_deliver(&row, now.steady) {
                     return self.give_back(now, row);
                 }
                 let id = DeliveryId(next(&mut self.next_number));
@@ -526,7 +536,7 @@ impl Core {
             self.is_paused = ownership.is_paused;
         }
         let gained = self.owned.answered(now.steady, sent, result);
-        for lane in self.lanes.values_mut().filter(|_| gained) {
+        for (_, lane) in self.lanes.iter_mut().filter(|(kind, _)| gained.concerns(kind)) {
             lane.owner_changed();
         }
         for id in self.deliveries.not_owned(&self.owned) {

@@ -1,11 +1,11 @@
 //! The shards of a node, and its heartbeats.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::CoreConfig;
 use super::delivery::Deliveries;
-use crate::store::{Heartbeat, Ownership, ShardId, StoreError};
+use crate::store::{Heartbeat, Ownership, ShardId, StoreError, TimerRow, node_fence};
 
 /// The shards that the node owns, as far as it may be sure of it.
 ///
@@ -15,6 +15,12 @@ use crate::store::{Heartbeat, Ownership, ShardId, StoreError};
 pub(super) struct OwnedShards {
     config: CoreConfig,
     shards: BTreeMap<ShardId, u64>,
+    /// Shards of other nodes that have no handler for a kind of this node, by kind. The lease holds for them too.
+    delegated: BTreeMap<String, BTreeSet<ShardId>>,
+    /// What stands in the place of an epoch in claims for these shards. A process that is started again is another node, and has another one.
+    fence: u64,
+    /// The kinds of the last heartbeat.
+    announced: BTreeSet<String>,
     /// When the node stops unless it has been heard; `None` if it owns its shards for good.
     until: Option<Duration>,
     /// When the next heartbeat is sent; `None` while one is under way, and if none is needed any more.
@@ -24,11 +30,30 @@ pub(super) struct OwnedShards {
     is_idle: bool,
 }
 
+/// What a node has gained with a heartbeat.
+#[derive(Debug, Default)]
+pub(super) struct GainedShards {
+    /// It owns a shard that it did not own, or under another epoch.
+    owned: bool,
+    /// The kinds of which a shard is delegated to it that was not.
+    delegated: BTreeSet<String>,
+}
+
+impl GainedShards {
+    /// Returns whether there may be rows of a kind to claim that the node has not seen.
+    pub(super) fn concerns(&self, kind: &str) -> bool {
+        self.owned || self.delegated.contains(kind)
+    }
+}
+
 impl OwnedShards {
     pub(super) fn new(config: CoreConfig) -> OwnedShards {
         OwnedShards {
             config,
             shards: BTreeMap::new(),
+            delegated: BTreeMap::new(),
+            fence: node_fence(config.node),
+            announced: BTreeSet::new(),
             until: None,
             next: Some(Duration::ZERO),
             fair_share: usize::MAX,
@@ -36,8 +61,34 @@ impl OwnedShards {
         }
     }
 
+    /// Returns whether the node owns no shard.
     pub(super) fn is_empty(&self) -> bool {
         self.shards.is_empty()
+    }
+
+    /// Returns whether the node has rows of a kind to claim.
+    pub(super) fn serves(&self, kind: &str) -> bool {
+        !self.shards.is_empty() || self.delegated.contains_key(kind)
+    }
+
+    /// Returns the shards whose rows of a kind the node claims, in ascending order.
+    pub(super) fn serving(&self, kind: &str) -> Vec<ShardId> {
+        let delegated = self.delegated.get(kind).into_iter().flatten();
+        self.shards.keys().chain(delegated).copied().collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Returns what a claim of a row of this kind carries: the epoch of a shard that the node owns, or the fence of the node if the claim
+    /// is delegated to it; `None` if the row is not the node's to claim.
+    pub(super) fn claim_epoch(&self, kind: &str, shard: ShardId) -> Option<u64> {
+        let is_delegated = || self.delegated.get(kind).is_some_and(|shards| shards.contains(&shard));
+        self.epoch(shard).or_else(|| is_delegated().then_some(self.fence))
+    }
+
+    /// Returns whether a row that this node has claimed may still be delivered. A row that was claimed with the fence belongs to the node
+    /// whichever node owns the shard. A node whose lease is over delivers nothing.
+    pub(super) fn may_deliver(&self, row: &TimerRow, steady: Duration) -> bool {
+        let is_alive = self.until.is_none_or(|until| steady < until);
+        is_alive && (self.epoch(row.shard) == Some(row.epoch) || row.epoch == self.fence)
     }
 
     pub(super) fn epoch(&self, shard: ShardId) -> Option<u64> {
@@ -53,33 +104,41 @@ impl OwnedShards {
     }
 
     pub(super) fn next_wakeup(&self) -> Option<Duration> {
-        super::earlier(self.next, self.until.filter(|_| !self.shards.is_empty()))
+        super::earlier(self.next, self.until.filter(|_| self.has_any()))
     }
 
     /// Gives up all shards if the lease is over. Returns whether it was.
     pub(super) fn expire(&mut self, steady: Duration) -> bool {
-        let is_over = self.until.is_some_and(|until| steady >= until) && !self.shards.is_empty();
+        let is_over = self.until.is_some_and(|until| steady >= until) && self.has_any();
         if is_over {
             self.shards.clear();
+            self.delegated.clear();
         }
         is_over
+    }
+
+    fn has_any(&self) -> bool {
+        !(self.shards.is_empty() && self.delegated.is_empty())
     }
 
     /// Returns the heartbeat that is due. Shards beyond the fair share that have no delivery are given up with it.
     ///
     /// A node without handlers takes no shard of a shared store: timers of its shards would wait, although another node can deliver them.
-    /// When it gets its first handler, it asks for shards at once, or when the heartbeat that is under way has been answered.
+    /// When its handlers change, it says so at once, or when the heartbeat that is under way has been answered.
     pub(super) fn wants_heartbeat(
         &mut self,
         steady: Duration,
         deliveries: &Deliveries,
-        has_handlers: bool,
+        kinds: &BTreeSet<String>,
     ) -> Option<Heartbeat> {
         let next = self.next?;
-        let is_needed = has_handlers || deliveries.len() > 0 || !self.config.store.has_other_writers();
-        if steady < next && !(self.is_idle && is_needed) {
+        let is_shared = self.config.store.has_other_writers();
+        let is_needed = !kinds.is_empty() || deliveries.len() > 0 || !is_shared;
+        let is_news = is_shared && is_needed && *kinds != self.announced;
+        if steady < next && !is_news && !(self.is_idle && is_needed) {
             return None;
         }
+        self.announced.clone_from(kinds);
         self.is_idle = !is_needed;
         if self.is_idle {
             return Some(self.leave());
@@ -90,21 +149,27 @@ impl OwnedShards {
         let release: Vec<ShardId> =
             self.ids().into_iter().filter(|shard| !busy.contains(shard)).take(surplus).collect();
         release.iter().for_each(|shard| self.lose(*shard));
-        Some(Heartbeat { node: self.config.node, lease: self.config.node_lease, release })
+        Some(Heartbeat { node: self.config.node, lease: self.config.node_lease, release, kinds: Some(kinds.clone()) })
     }
 
     /// Returns a heartbeat that gives up all shards and asks for none.
     pub(super) fn leave(&mut self) -> Heartbeat {
         self.next = None;
         self.shards.clear();
-        Heartbeat { node: self.config.node, lease: Duration::ZERO, release: Vec::new() }
+        self.delegated.clear();
+        Heartbeat { node: self.config.node, lease: Duration::ZERO, release: Vec::new(), kinds: None }
     }
 
-    /// Takes the answer to a heartbeat. Returns whether the node owns a shard that it did not own, or under another epoch.
-    pub(super) fn answered(&mut self, steady: Duration, sent: Duration, result: Result<Ownership, StoreError>) -> bool {
+    /// Takes the answer to a heartbeat, and returns what the node has gained with it.
+    pub(super) fn answered(
+        &mut self,
+        steady: Duration,
+        sent: Duration,
+        result: Result<Ownership, StoreError>,
+    ) -> GainedShards {
         let Ok(ownership) = result else {
             self.next = Some(steady + self.config.retry);
-            return false;
+            return GainedShards::default();
         };
         let lease = self.config.node_lease;
         let is_shared = self.config.store.has_other_writers();
@@ -112,9 +177,13 @@ impl OwnedShards {
         self.next = (is_shared || ownership.shards.is_empty()).then(|| sent + lease / 3);
         self.fair_share = ownership.fair_share.max(1);
         let shards: BTreeMap<ShardId, u64> = ownership.shards.into_iter().collect();
-        let gained = shards.iter().any(|(shard, epoch)| self.shards.get(shard) != Some(epoch));
-        self.shards = shards;
+        let owned = shards.iter().any(|(shard, epoch)| self.shards.get(shard) != Some(epoch));
+        let is_new = |(kind, shards): &(&String, &BTreeSet<ShardId>)| {
+            self.delegated.get(*kind).is_none_or(|known| !shards.is_subset(known))
+        };
+        let delegated = ownership.delegated.iter().filter(is_new).map(|(kind, _)| kind.clone()).collect();
+        (self.shards, self.delegated) = (shards, ownership.delegated);
         // The answer may have been on its way for longer than the lease.
-        !self.expire(steady) && gained
+        if self.expire(steady) { GainedShards::default() } else { GainedShards { owned, delegated } }
     }
 }

@@ -32,6 +32,9 @@
 //! shards for the time of a lease, under an epoch that is raised each time the owner changes. Claims, finishes and extensions carry the
 //! epoch and are refused if it is over (Q7). A store of one process has one shard, and raises its epoch when it is opened.
 //!
+//! A node says with each heartbeat for which kinds it has handlers. Due rows of a kind that the owner of their shard has no handler for are *delegated*
+//! to the nodes that have one, which claim them as a worker pulls rows.
+//!
 //! A row that a worker pulls belongs to no node: its claim carries a [fence](pull_fence) of random bits in the place of the epoch. No other
 //! node counts it as an orphan; it is claimed again when its lease is over.
 
@@ -64,7 +67,10 @@ pub use self::query::{
 pub use self::reply::Reply;
 pub use self::row::{EndedAs, HistoryEntry, RowId, RowState, TimerRow};
 pub use self::rules::Rows;
-pub use self::shard::{Heartbeat, NodeId, Ownership, ShardId, ShardTable, is_pull_fence, pull_fence, shard_of};
+pub(crate) use self::shard::node_fence;
+pub use self::shard::{
+    Heartbeat, LiveNode, NodeId, Ownership, ShardId, ShardTable, is_pull_fence, pull_fence, shard_of,
+};
 
 use std::path::PathBuf;
 use std::time::Duration;

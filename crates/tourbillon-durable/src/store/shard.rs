@@ -1,6 +1,6 @@
 //! Shards, and the nodes that own them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,8 @@ pub struct Heartbeat {
     pub lease: Duration,
     /// Shards that it gives up, which another node may own at once.
     pub release: Vec<ShardId>,
+    /// The kinds that it has handlers for. `None`: it does not say, and counts as a node that has all of them.
+    pub kinds: Option<BTreeSet<String>>,
 }
 
 /// What a node owns, as the answer to a [`Heartbeat`].
@@ -33,6 +35,8 @@ pub struct Heartbeat {
 pub struct Ownership {
     /// The shards, each with its epoch, in ascending order.
     pub shards: Vec<(ShardId, u64)>,
+    /// The shards of other nodes that this node claims for, by kind: their owners are alive and have no handler for the kind.
+    pub delegated: BTreeMap<String, BTreeSet<ShardId>>,
     /// How many shards a node should have, as many nodes as there are. A node with more releases some when it can.
     pub fair_share: usize,
     /// The time of the store's clock.
@@ -45,8 +49,16 @@ pub struct Ownership {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShardTable {
     shards: Vec<ShardOwner>,
-    /// The nodes, and until when each is counted as alive.
-    nodes: BTreeMap<NodeId, StoreTime>,
+    nodes: BTreeMap<NodeId, LiveNode>,
+}
+
+/// A node that has sent a heartbeat.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LiveNode {
+    /// Until when it counts as alive.
+    pub alive_until: StoreTime,
+    /// The kinds that it has handlers for; `None` if it has not said.
+    pub kinds: Option<BTreeSet<String>>,
 }
 
 /// The owner of a shard.
@@ -70,7 +82,7 @@ impl ShardTable {
 
     /// Returns the table with these rows, for a store that has read them.
     #[must_use]
-    pub fn from_rows(shards: Vec<ShardOwner>, nodes: BTreeMap<NodeId, StoreTime>) -> ShardTable {
+    pub fn from_rows(shards: Vec<ShardOwner>, nodes: BTreeMap<NodeId, LiveNode>) -> ShardTable {
         ShardTable { shards, nodes }
     }
 
@@ -80,9 +92,9 @@ impl ShardTable {
         &self.shards
     }
 
-    /// Returns the nodes, and until when each is counted as alive.
+    /// Returns the nodes that were alive at the last heartbeat.
     #[must_use]
-    pub fn nodes(&self) -> &BTreeMap<NodeId, StoreTime> {
+    pub fn nodes(&self) -> &BTreeMap<NodeId, LiveNode> {
         &self.nodes
     }
 
@@ -100,11 +112,11 @@ impl ShardTable {
         let node = heartbeat.node;
         let until = now.saturating_add(heartbeat.lease);
         let leaves = heartbeat.lease.is_zero();
-        self.nodes.retain(|_, alive_until| *alive_until > now);
+        self.nodes.retain(|_, node| node.alive_until > now);
         if leaves {
             self.nodes.remove(&node);
         } else {
-            self.nodes.insert(node, until);
+            self.nodes.insert(node, LiveNode { alive_until: until, kinds: heartbeat.kinds.clone() });
         }
         let fair_share = self.shards.len().div_ceil(self.nodes.len().max(1));
         for (index, shard) in self.shards.iter_mut().enumerate() {
@@ -118,7 +130,29 @@ impl ShardTable {
         if !leaves {
             self.take_over(node, fair_share, &heartbeat.release, now, until);
         }
-        Ownership { shards: self.owned_by(node, now), fair_share, now, is_paused: false }
+        let (shards, delegated) = (self.owned_by(node, now), self.delegated_to(node, now));
+        Ownership { shards, delegated, fair_share, now, is_paused: false }
+    }
+
+    /// Returns for each kind of a node the shards that it claims for, because their owner is alive and has no handler for the kind (D53).
+    ///
+    /// The nodes that have a handler share these shards. Nodes that have seen the table at different times may disagree about the shares: then two of them
+    /// claim the same row, and the store gives it to one. So the shares save work, and no promise depends on them.
+    fn delegated_to(&self, node: NodeId, now: StoreTime) -> BTreeMap<String, BTreeSet<ShardId>> {
+        let kinds = self.nodes.get(&node).and_then(|node| node.kinds.as_ref()).into_iter().flatten();
+        let shards_of_kind = |kind: &String| {
+            let able: Vec<NodeId> =
+                self.nodes.iter().filter(|(_, node)| node.announces(kind)).map(|(id, _)| *id).collect();
+            let owner = |shard: &ShardOwner| shard.node.filter(|_| shard.lease_until > now);
+            let lacks = |shard: &ShardOwner| {
+                owner(shard).and_then(|id| self.nodes.get(&id)).is_some_and(|node| node.lacks(kind))
+            };
+            let shards = self.shards.iter().enumerate().filter(|(_, shard)| lacks(shard)).map(|(index, _)| index);
+            let own = shards.filter(|index| able.get(index % able.len().max(1)) == Some(&node));
+            own.map(|index| ShardId(index as u16)).collect::<BTreeSet<ShardId>>()
+        };
+        let delegated = kinds.map(|kind| (kind.clone(), shards_of_kind(kind)));
+        delegated.filter(|(_, shards)| !shards.is_empty()).collect()
     }
 
     /// Gives the node shards that nobody owns, up to its fair share.
@@ -143,14 +177,34 @@ impl ShardTable {
     }
 }
 
+impl LiveNode {
+    /// Returns whether the node has said that it has a handler for a kind.
+    fn announces(&self, kind: &str) -> bool {
+        self.kinds.as_ref().is_some_and(|kinds| kinds.contains(kind))
+    }
+
+    /// Returns whether the node has said which handlers it has, and none for this kind.
+    fn lacks(&self, kind: &str) -> bool {
+        self.kinds.as_ref().is_some_and(|kinds| !kinds.contains(kind))
+    }
+}
+
 /// Fences of pulls are from here on: no epoch is ever as high.
 const FIRST_PULL_FENCE: u64 = 1 << 62;
 
-/// Returns what stands in the place of an epoch when a worker pulls rows, made of random bits: a pull needs no owner of the shard, and the
-/// fence is known to nobody but the worker.
+/// Returns what stands in the place of an epoch in a claim by a process that does not own the shard, made of random bits: a worker that pulls
+/// rows, with bits for each row, or a node that has a handler that the owner of the shard lacks, with bits of its own. The fence is
+/// known to nobody else.
 #[must_use]
 pub fn pull_fence(random: u64) -> u64 {
     FIRST_PULL_FENCE | (random >> 2)
+}
+
+/// Returns the fence of a node, for the claims that are delegated to it: a hash (FNV-1a) of its id, which no other node has.
+#[must_use]
+pub(crate) fn node_fence(node: NodeId) -> u64 {
+    let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    pull_fence(node.0.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, hash))
 }
 
 /// Returns whether an epoch is the fence of a pull.
@@ -184,8 +238,45 @@ mod tests {
     }
 
     fn beat(table: &mut ShardTable, number: u128, now: u64) -> Ownership {
-        let heartbeat = Heartbeat { node: node(number), lease: LEASE, release: Vec::new() };
+        beat_with(table, number, now, None)
+    }
+
+    fn beat_with(table: &mut ShardTable, number: u128, now: u64, kinds: Option<&[&str]>) -> Ownership {
+        let kinds = kinds.map(|kinds| kinds.iter().map(|kind| (*kind).to_owned()).collect());
+        let heartbeat = Heartbeat { node: node(number), lease: LEASE, release: Vec::new(), kinds };
         table.heartbeat(&heartbeat, StoreTime::from_micros(now * 1_000_000))
+    }
+
+    #[test]
+    fn q7_d53_nodes_have_different_fences() {
+        let ids = (0..1_000_u128).flat_map(|number| [number, number << 64, number << 100]);
+        let ids: BTreeSet<u128> = ids.collect();
+        let fences: BTreeSet<u64> = ids.iter().map(|id| node_fence(node(*id))).collect();
+        assert_eq!(fences.len(), ids.len());
+        assert!(fences.iter().all(|fence| is_pull_fence(*fence)));
+    }
+
+    #[test]
+    fn d53_nodes_with_a_handler_share_the_shards_whose_owner_has_none() {
+        let mut table = ShardTable::new(8);
+        assert_eq!(beat_with(&mut table, 1, 100, Some(&["mail"])).delegated, BTreeMap::new());
+        let second = beat_with(&mut table, 2, 101, Some(&["mail", "tick"]));
+        assert_eq!(second.shards, [], "the first node owns all shards");
+        assert_eq!(second.delegated.keys().collect::<Vec<_>>(), ["tick"], "and delivers mail itself");
+        assert_eq!(second.delegated["tick"].len(), 8, "nobody else has this handler");
+        let third = beat_with(&mut table, 3, 102, Some(&["tick"])).delegated;
+        let second = beat_with(&mut table, 2, 103, Some(&["mail", "tick"])).delegated;
+        assert!(second["tick"].is_disjoint(&third["tick"]));
+        assert_eq!(second["tick"].len() + third["tick"].len(), 8);
+        // The owner gets the handler, and the others stop; an owner that does not say which handlers it has keeps its shards for itself.
+        beat_with(&mut table, 1, 104, Some(&["mail", "tick"]));
+        assert_eq!(beat_with(&mut table, 3, 105, Some(&["tick"])).delegated, BTreeMap::new());
+        beat(&mut table, 1, 106);
+        assert_eq!(beat_with(&mut table, 3, 107, Some(&["tick"])).delegated, BTreeMap::new());
+        // Shards of a node that is dead are taken over, and not claimed for.
+        beat_with(&mut table, 1, 108, Some(&["mail"]));
+        let after = beat_with(&mut table, 3, 118, Some(&["tick"]));
+        assert_eq!((after.shards.len(), after.delegated.len()), (8, 0));
     }
 
     #[test]
@@ -215,10 +306,10 @@ mod tests {
         assert_eq!((second.shards.len(), second.fair_share), (0, 4));
         let release = (0..4).map(ShardId).collect();
         let now = StoreTime::from_micros(102_000_000);
-        let first = table.heartbeat(&Heartbeat { node: node(1), lease: LEASE, release }, now);
+        let first = table.heartbeat(&Heartbeat { node: node(1), lease: LEASE, release, kinds: None }, now);
         assert_eq!(first.shards.len(), 4);
         assert_eq!(beat(&mut table, 2, 103).shards.len(), 4);
-        let leaving = Heartbeat { node: node(2), lease: Duration::ZERO, release: Vec::new() };
+        let leaving = Heartbeat { node: node(2), lease: Duration::ZERO, release: Vec::new(), kinds: None };
         assert_eq!(table.heartbeat(&leaving, StoreTime::from_micros(104_000_000)).shards, []);
         assert_eq!(beat(&mut table, 1, 105).shards.len(), 8);
     }

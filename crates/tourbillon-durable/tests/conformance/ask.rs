@@ -74,7 +74,8 @@ pub(crate) fn cancel_key(store: &dyn Store, key: &str) -> CancelCounts {
 /// Makes a node of this number own what it can get.
 pub(crate) fn own(store: &dyn Store, node: u128) -> Ownership {
     let node = NodeId(TimerId::from_u128(node).as_uuid());
-    ask(|reply| store.heartbeat(Heartbeat { node, lease: LEASE, release: Vec::new() }, reply)).expect("the store works")
+    ask(|reply| store.heartbeat(Heartbeat { node, lease: LEASE, release: Vec::new(), kinds: None }, reply))
+        .expect("the store works")
 }
 
 pub(crate) fn epoch_of(ownership: &Ownership, shard: ShardId) -> u64 {

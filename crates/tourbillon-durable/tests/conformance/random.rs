@@ -69,9 +69,9 @@ impl RandomWorld {
     /// Lets a new node own all shards, in the store and in the tables.
     fn change_owner(&mut self, store: &dyn Store) {
         let node = |number: u64| NodeId(TimerId::from_u128(u128::from(number)).as_uuid());
-        let leave = Heartbeat { node: node(self.epoch), lease: Duration::ZERO, release: Vec::new() };
+        let leave = Heartbeat { node: node(self.epoch), lease: Duration::ZERO, release: Vec::new(), kinds: None };
         self.epoch += 1;
-        let come = Heartbeat { node: node(self.epoch), lease: LEASE, release: Vec::new() };
+        let come = Heartbeat { node: node(self.epoch), lease: LEASE, release: Vec::new(), kinds: None };
         for heartbeat in [leave, come] {
             ask(|reply| store.heartbeat(heartbeat.clone(), reply)).unwrap();
             self.tables.heartbeat(&heartbeat, self.now);

@@ -357,6 +357,7 @@ fn fencing(store: &dyn Store) {
         node: tourbillon_durable::store::NodeId(TimerId::from_u128(1).as_uuid()),
         lease: Duration::ZERO,
         release: Vec::new(),
+        kinds: None,
     };
     assert_eq!(ask(|reply| store.heartbeat(leave, reply)).unwrap().shards, []);
     let second = own(store, 2);

@@ -22,7 +22,19 @@ pub(crate) fn far(kind: &str) -> NewTimer {
 /// Lets a node keep or take shards for the time of a lease.
 pub(crate) fn beat(store: &dyn Store, node: u128, lease: Duration) -> Result<Ownership, StoreError> {
     let node = NodeId(TimerId::from_u128(node).as_uuid());
-    ask(|reply| store.heartbeat(Heartbeat { node, lease, release: Vec::new() }, reply))
+    ask(|reply| store.heartbeat(Heartbeat { node, lease, release: Vec::new(), kinds: None }, reply))
+}
+
+/// The same of a node that says for which kinds it has handlers.
+pub(crate) fn beat_with(
+    store: &dyn Store,
+    node: u128,
+    lease: Duration,
+    kinds: &[&str],
+) -> Result<Ownership, StoreError> {
+    let node = NodeId(TimerId::from_u128(node).as_uuid());
+    let kinds = Some(kinds.iter().map(|kind| (*kind).to_owned()).collect());
+    ask(|reply| store.heartbeat(Heartbeat { node, lease, release: Vec::new(), kinds }, reply))
 }
 
 /// Runs something on another thread, and returns whether it has ended within a time.

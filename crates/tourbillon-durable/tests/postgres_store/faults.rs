@@ -80,7 +80,7 @@ fn o5_the_schema_is_made_once_and_a_newer_one_is_refused() {
     drop(schema.store());
     schema.run("INSERT INTO tourbillon.formats (version) VALUES (99)");
     let refused = schema.open(schema.options()).err();
-    assert_eq!(refused, Some(StoreError::NewerFormat { found: 99, known: 2 }));
+    assert_eq!(refused, Some(StoreError::NewerFormat { found: 99, known: 3 }));
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn o5_tables_of_the_format_before_are_upgraded_and_keep_all_that_they_have() {
     // As a program of format 1 left them.
     schema.run(
         "DROP FUNCTION tourbillon.due_rows; DROP TABLE tourbillon.settings; ALTER TABLE tourbillon.timers DROP COLUMN returned;
-        DELETE FROM tourbillon.formats WHERE version = 2",
+        ALTER TABLE tourbillon.nodes DROP COLUMN kinds; DELETE FROM tourbillon.formats WHERE version > 1",
     );
     // An application goes on with its transactions meanwhile.
     schema.run("SELECT tourbillon.create_timer('mail', after => '1000 s', key => 'of an application')");
@@ -171,6 +171,27 @@ fn o5_tables_of_the_format_before_are_upgraded_and_keep_all_that_they_have() {
     let owner = own(&store, 1);
     assert_eq!(take(&store, &owner, arm(&store, 2, past("mail"))).0.returned, 0);
     assert_eq!(cancel_key(&store, "k").cancelled + cancel_key(&store, "of an application").cancelled, 2);
+}
+
+#[test]
+fn o5_d53_a_node_of_the_format_before_goes_on_and_keeps_its_shards_for_itself() {
+    let Some(schema) = Schema::new() else { return };
+    drop(schema.store());
+    schema.run("ALTER TABLE tourbillon.nodes DROP COLUMN kinds; DELETE FROM tourbillon.formats WHERE version > 2");
+    // As a program of format 2 says that it lives, before the upgrade and after it.
+    let old = |schema: &Schema| {
+        schema.run(&format!(
+            "INSERT INTO tourbillon.nodes (node, alive_until) VALUES ('{}', tourbillon.now_micros() + 3600000000)
+            ON CONFLICT (node) DO UPDATE SET alive_until = excluded.alive_until;
+            UPDATE tourbillon.shards SET node = '{0}', epoch = 1 WHERE shard < 128",
+            TimerId::from_u128(7).as_uuid()
+        ));
+    };
+    old(&schema);
+    let store = schema.store();
+    old(&schema);
+    let ownership = beat_with(&store, 1, SECOND * 3600, &["mail"]).unwrap();
+    assert_eq!((ownership.shards.len(), ownership.delegated.len()), (128, 0), "an old node may have every handler");
 }
 
 #[test]

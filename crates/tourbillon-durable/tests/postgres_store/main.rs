@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use conformance::ask::{
     arm, ask, cancel_key, cancel_name, claim, create, create_op, due, epoch_of, finish, own, take, write_all,
 };
-use postgres::stories::{beat, ends_within, far, past};
+use postgres::stories::{beat, beat_with, ends_within, far, past};
 use postgres::{Schema, wait};
 use tourbillon_durable::store::{
-    ClaimAnswer, ClaimOp, CreateAnswer, DueEntry, FinishOp, ListFilter, RowState, ShardId, Store, Verdict, WriteAnswer,
-    WriteOp,
+    ClaimAnswer, ClaimOp, CreateAnswer, DueEntry, FinishOp, ListFilter, RowState, ShardId, StaleDelivery, Store,
+    Verdict, WriteAnswer, WriteOp, pull_fence,
 };
 use tourbillon_durable::{MissedFires, NewTimer, OnConflict, StoreError, StoreTime, TimerId};
 use tourbillon_tools::Random;

@@ -139,6 +139,68 @@ fn d55_a_hint_tells_other_stores_of_what_is_due_soon_and_of_nothing_else() {
 }
 
 #[test]
+fn d53_q2_q7_a_row_whose_owner_has_no_handler_is_claimed_once_by_a_node_that_has_one() {
+    let Some(schema) = Schema::new() else { return };
+    let (owner, other) = (schema.store(), schema.store());
+    let owned = beat_with(&owner, 1, SECOND * 3600, &["mail"]).unwrap();
+    assert_eq!((owned.shards.len(), owned.delegated.len()), (256, 0));
+    let delegated = beat_with(&other, 2, SECOND * 3600, &["tick"]).unwrap().delegated;
+    assert_eq!((delegated.len(), delegated["tick"].len()), (1, 256));
+    let fence = pull_fence(77 << 2);
+    let entry = arm(&owner, 1, past("tick"));
+    let answers = write_all(&other, vec![claim_op(entry, fence)]);
+    assert!(is_claimed(&answers[0]));
+    // The owner registers the handler and is too late; then it loses its shards, which takes no row from the other node.
+    assert_eq!(claim(&owner, &owned, entry), ClaimAnswer::Lost);
+    assert_eq!(beat(&owner, 1, Duration::ZERO).unwrap().shards, []);
+    let taken = beat_with(&other, 2, SECOND * 3600, &["tick"]).unwrap();
+    assert_eq!((taken.shards.len(), taken.delegated.len()), (256, 0), "its own shards are not delegated to it");
+    let shards = taken.shards.iter().map(|(shard, _)| *shard).collect();
+    assert_eq!(ask(|reply| other.orphans("tick".into(), shards, 10, reply)).unwrap(), []);
+    assert_eq!(write_all(&other, vec![finish_op(answers[0].clone())]), [WriteAnswer::Finish(Ok(None))]);
+    assert_eq!(write_all(&other, vec![finish_op(answers[0].clone())]), [WriteAnswer::Finish(Err(StaleDelivery))]);
+}
+
+#[test]
+fn d53_q3_nodes_with_different_handlers_deliver_all_timers_of_both() {
+    const EACH: usize = 60;
+    let Some(schema) = Schema::new() else { return };
+    let (sender, delivered) = std::sync::mpsc::channel();
+    let kinds = ["mail", "tick"];
+    let start = |kind: &'static str| {
+        let sender = sender.clone();
+        let builder = tourbillon_durable::Timers::builder().node_lease(SECOND * 2);
+        let timers = wait(builder.connect_with(schema.options())).unwrap();
+        let handler = move |delivery: tourbillon_durable::Delivery| {
+            let sent = sender.send((kind, delivery.kind().to_owned(), delivery.row_id(), delivery.attempt()));
+            async move { sent.map_err(|error| error.to_string()) }
+        };
+        timers.on(kind, handler).unwrap();
+        timers
+    };
+    let nodes = kinds.map(start);
+    // Of each kind, by each node, at once and a little later; names spread them over all shards.
+    for (index, node) in nodes.iter().enumerate() {
+        for number in 0..EACH {
+            let kind = kinds[number % 2];
+            let timer =
+                NewTimer::after(kind, Duration::from_millis(number as u64 * 20)).name(format!("{index} {number}"));
+            wait(node.create(timer)).unwrap();
+        }
+    }
+    let mut rows = std::collections::BTreeSet::new();
+    for _ in 0..2 * EACH {
+        let (has, kind, row, attempt) = delivered.recv_timeout(SECOND * 60).expect("every timer is delivered");
+        assert_eq!((has, attempt), (&*kind, 1), "by a node that has its handler, once");
+        assert!(rows.insert(row));
+    }
+    for node in &nodes {
+        wait(node.shutdown(SECOND * 30)).unwrap();
+    }
+    assert!(delivered.try_recv().is_err());
+}
+
+#[test]
 fn d55_while_hints_cannot_come_the_store_asks_for_looks_itself() {
     let Some(schema) = Schema::new() else { return };
     let store = schema.store();

@@ -23,6 +23,8 @@ pub(crate) struct Totals {
     pub(crate) store_pauses: u64,
     pub(crate) copies: u64,
     pub(crate) outages: u64,
+    pub(crate) handler_changes: u64,
+    pub(crate) delegated: u64,
 }
 
 /// What the store has committed.
@@ -104,5 +106,7 @@ impl AddAssign for Totals {
         self.store_pauses += other.store_pauses;
         self.copies += other.copies;
         self.outages += other.outages;
+        self.handler_changes += other.handler_changes;
+        self.delegated += other.delegated;
     }
 }

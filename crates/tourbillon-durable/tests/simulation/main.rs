@@ -16,7 +16,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn q1_q2_q3_q4_q5_q7_d45_d46_d47_d48_o4_o8_worlds_with_faults_keep_their_promises() {
+fn q1_q2_q3_q4_q5_q7_d45_d46_d47_d48_d53_o4_o8_worlds_with_faults_keep_their_promises() {
     if let Some(seed) = number("TOURBILLON_SEED") {
         return println!("{:?}", World::run(seed));
     }
@@ -28,6 +28,7 @@ fn q1_q2_q3_q4_q5_q7_d45_d46_d47_d48_o4_o8_worlds_with_faults_keep_their_promise
     }
     println!("{worlds} worlds in {:.1} s: {totals:?}", begin.elapsed().as_secs_f64());
     assert!(totals.delivered > worlds && totals.cancelled > worlds && totals.crashes > worlds / 2, "{totals:?}");
+    assert!(totals.handler_changes > worlds / 4 && totals.delegated > worlds, "{totals:?}");
     assert!(totals.store_pauses > 0 && totals.copies > 0 && totals.outages > 0, "{totals:?}");
 }
 

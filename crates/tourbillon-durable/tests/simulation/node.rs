@@ -1,5 +1,6 @@
 //! A simulated node: a core, its batches, and its clocks.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tourbillon_durable::batch::Batcher;
@@ -26,6 +27,8 @@ pub(crate) struct Node {
     pub(crate) cut_off_until: u64,
     /// It does nothing before this time.
     pub(crate) paused_until: u64,
+    /// The kinds that it has handlers for.
+    pub(crate) kinds: BTreeSet<&'static str>,
     /// Its next tick that is under way.
     pub(crate) tick_at: Option<u64>,
 }
@@ -54,6 +57,7 @@ impl Node {
             skew: 0,
             cut_off_until: 0,
             paused_until: 0,
+            kinds: BTreeSet::new(),
             tick_at: None,
         }
     }

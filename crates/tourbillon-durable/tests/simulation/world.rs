@@ -9,6 +9,7 @@ use tourbillon_durable::spec::{FirstDue, Limits};
 use tourbillon_durable::store::{
     CancelOp, CreateAnswer, CreateOp, DueQuery, Heartbeat, ImportAnswer, ImportOp, MemoryTables, NodeId,
     RescheduleAnswer, RescheduleOp, RowState, ShardId, StoreTraits, Target, TimerRow, Verdict, WriteAnswer, WriteOp,
+    is_pull_fence,
 };
 use tourbillon_durable::{MissedFires, NewTimer, OnConflict, RetryPolicy, StoreError, StoreTime, TimerId};
 use tourbillon_tools::Random;
@@ -47,6 +48,8 @@ pub(crate) struct World {
     ledger: Ledger,
     next_id: u128,
     is_troubled: bool,
+    /// Whether nodes have different handlers, which come and go.
+    has_uneven_nodes: bool,
 }
 
 enum Event {
@@ -82,6 +85,7 @@ impl World {
         let shards = if random.one_in(3) { 1 } else { 8 };
         let has_other_writers = shards > 1;
         let rescan = Duration::from_millis(if random.one_in(2) { 250 } else { 1_000 });
+        let has_uneven_nodes = has_other_writers && random.one_in(2);
         let traits = StoreTraits { shards, parallel_writes: 2, rescan: has_other_writers.then_some(rescan) };
         let mut world = World {
             random,
@@ -97,6 +101,7 @@ impl World {
             ledger: Ledger::default(),
             next_id: 1,
             is_troubled: true,
+            has_uneven_nodes,
         };
         let nodes = if has_other_writers { 1 + world.random.below(3) } else { 1 };
         (0..nodes).for_each(|_| world.start_node());
@@ -181,9 +186,29 @@ impl World {
         self.last_node += 1;
         let number = self.last_node;
         self.nodes.insert(number, Node::new(number, self.traits));
-        for kind in KINDS {
-            self.tell(number, Input::Registered { kind: kind.into(), limit: LIMIT });
+        // Of nodes that share a store some have only one of the handlers (D53).
+        let only = (self.has_uneven_nodes && !self.random.one_in(4)).then(|| self.random.one_of(&KINDS));
+        for kind in KINDS.into_iter().filter(|kind| only.is_none_or(|only| only == *kind)) {
+            self.register(number, kind, LIMIT);
         }
+    }
+
+    fn register(&mut self, number: u64, kind: &'static str, limit: usize) {
+        if let Some(node) = self.nodes.get_mut(&number) {
+            match limit {
+                0 => _ = node.kinds.remove(kind),
+                _ => _ = node.kinds.insert(kind),
+            }
+        }
+        self.tell(number, Input::Registered { kind: kind.into(), limit });
+    }
+
+    /// A node gets a handler, or loses one.
+    fn change_handlers(&mut self, number: u64) {
+        let kind = self.random.one_of(&KINDS);
+        let has_it = self.nodes.get(&number).is_some_and(|node| node.kinds.contains(kind));
+        self.ledger.totals.handler_changes += 1;
+        self.register(number, kind, if has_it { 0 } else { LIMIT });
     }
 
     /// Tells a node's core something, and does what it answers.
@@ -223,6 +248,9 @@ impl World {
     fn deliver(&mut self, node: u64, id: DeliveryId, row: &TimerRow) {
         let is_paused = self.nodes.get(&node).is_some_and(|node| node.core.is_paused());
         assert!(!is_paused, "o4: a node that knows of the pause delivers {row:?}");
+        let has_handler = self.nodes.get(&node).is_some_and(|node| node.kinds.contains(&*row.spec.kind));
+        assert!(has_handler, "d53: a node without a handler for it delivers {row:?}");
+        self.ledger.totals.delegated += u64::from(is_pull_fence(row.epoch));
         self.ledger.deliver(row);
         let verdict = match self.random.below(8) {
             0 if self.is_troubled => Verdict::Dead { error: "dead".into() },
@@ -418,6 +446,7 @@ impl World {
         let for_a_while = self.time + self.random.below(12_000_000);
         let step = self.random.below(20_000_000) as i64 - 10_000_000;
         match (self.random.below(8), number) {
+            (_, Some(number)) if self.has_uneven_nodes && self.random.one_in(4) => self.change_handlers(number),
             (6, number) => self.pause_or_resume(number),
             (7, _) => self.copy(),
             // A store of one process is opened again only after the process is dead.
@@ -481,7 +510,7 @@ impl World {
     /// Does what a store of one process does when it is opened: nobody else can have it.
     fn reopen_store(&mut self, old: u64) {
         let node = NodeId(TimerId::from_u128(u128::from(old)).as_uuid());
-        let leave = Heartbeat { node, lease: Duration::ZERO, release: Vec::new() };
+        let leave = Heartbeat { node, lease: Duration::ZERO, release: Vec::new(), kinds: None };
         self.tables.heartbeat(&leave, self.store_now());
         // Requests of the dead process are gone with it.
         self.events.retain(|_, event| !matches!(event, Event::Request(node, _) if *node == old));
@@ -494,6 +523,13 @@ impl World {
             (node.skew, node.cut_off_until, node.paused_until) = (0, 0, 0);
         }
         let numbers: Vec<u64> = self.nodes.keys().copied().collect();
+        // Each kind has a handler somewhere, on one node at least.
+        for kind in KINDS {
+            if !self.nodes.values().any(|node| node.kinds.contains(kind)) {
+                let number = numbers[self.random.index(numbers.len())];
+                self.register(number, kind, LIMIT);
+            }
+        }
         for number in numbers {
             self.tell(number, Input::Paused(false));
             self.plan_tick(number);

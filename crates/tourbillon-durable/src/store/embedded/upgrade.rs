@@ -55,7 +55,7 @@ mod tests {
     /// Makes a store with a dead letter and a timer that is tried again.
     fn fill(store: &EmbeddedStore) {
         let lease = Duration::from_secs(60);
-        let heartbeat = Heartbeat { node: NodeId(TimerId::new().as_uuid()), lease, release: Vec::new() };
+        let heartbeat = Heartbeat { node: NodeId(TimerId::new().as_uuid()), lease, release: Vec::new(), kinds: None };
         let epoch = ask(|reply| store.heartbeat(heartbeat, reply)).shards[0].1;
         let again = Verdict::Retry { after: lease, error: "busy".to_owned() };
         for (token, verdict) in [(1, again), (2, Verdict::Dead { error: "broken".to_owned() })] {

@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::super::error::StoreError;
-use super::super::shard::{Heartbeat, NodeId, Ownership, ShardId, ShardOwner, ShardTable};
+use super::super::shard::{Heartbeat, LiveNode, NodeId, Ownership, ShardId, ShardOwner, ShardTable};
 use super::Shared;
 use super::columns::{damaged, micros, store_time};
 use super::failure::Failure;
@@ -27,7 +28,7 @@ pub(super) async fn heartbeat(store: &Shared, heartbeat: &Heartbeat) -> Result<O
         result
     };
     let ownership = store.in_time(beat).await?;
-    store.set_owned(ownership.shards.iter().map(|(shard, _)| *shard));
+    store.set_owned(ownership.shards.iter().map(|(shard, _)| *shard), heartbeat.kinds.as_ref());
     Ok(ownership)
 }
 
@@ -42,13 +43,17 @@ async fn transact(store: &Shared, session: &mut Session<'_>, heartbeat: &Heartbe
     let Some(now) = nodes.first().map(|row| store_time(row.get(0))) else {
         return Err(damaged("a heartbeat has no time".to_owned()).into());
     };
-    let nodes = nodes.iter().filter_map(|row| Some((NodeId(row.get::<_, Option<Uuid>>(1)?), store_time(row.get(2)))));
-    let nodes: BTreeMap<NodeId, StoreTime> = nodes.collect();
+    let live = |row: &Row| {
+        let kinds = row.get::<_, Option<Vec<String>>>(3).map(|kinds| kinds.into_iter().collect());
+        let node = NodeId(row.get::<_, Option<Uuid>>(1)?);
+        Some((node, LiveNode { alive_until: store_time(row.get(2)), kinds }))
+    };
+    let nodes: BTreeMap<NodeId, LiveNode> = nodes.iter().filter_map(live).collect();
     let owners: Vec<ShardOwner> = shards
         .iter()
         .map(|row| {
             let node = row.get::<_, Option<Uuid>>(2).map(NodeId);
-            let lease_until = node.and_then(|node| nodes.get(&node)).copied().unwrap_or(StoreTime::ZERO);
+            let lease_until = node.and_then(|node| nodes.get(&node)).map_or(StoreTime::ZERO, |node| node.alive_until);
             ShardOwner { node, epoch: row.get::<_, i64>(1).cast_unsigned(), lease_until }
         })
         .collect();
@@ -115,12 +120,14 @@ async fn save(
         epochs.push(new.epoch.cast_signed());
         nodes.push(new.node.map(|node| node.0));
     }
-    let alive_until = after.nodes().get(&node).copied().map(micros);
+    let live = after.nodes().get(&node);
+    let live =
+        live.map(|live| (micros(live.alive_until), live.kinds.as_ref().map(|kinds| kinds.iter().collect::<Vec<_>>())));
     let gone: Vec<Uuid> =
         before.nodes().keys().filter(|node| !after.nodes().contains_key(node)).map(|node| node.0).collect();
     let mut last: Vec<Change<'_>> = Vec::new();
-    if let Some(alive_until) = &alive_until {
-        last.push((&store.sql.keep_node, vec![&node.0, alive_until]));
+    if let Some((alive_until, kinds)) = &live {
+        last.push((&store.sql.keep_node, vec![&node.0, alive_until, kinds]));
     }
     if !gone.is_empty() {
         last.push((&store.sql.forget_nodes, vec![&gone]));

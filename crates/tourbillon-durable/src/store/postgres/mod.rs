@@ -32,6 +32,7 @@ mod wanted;
 mod working_set;
 mod write;
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -86,14 +87,22 @@ struct Shared {
     /// One permit for each batch that is written at the same time.
     writers: Semaphore,
     parallel_writes: usize,
-    /// Which shards this store owned at the last heartbeat.
-    owned: Mutex<Vec<bool>>,
+    /// What this store owned at the last heartbeat.
+    owned: Mutex<LastOwnership>,
     listener: Listener,
     hints: bool,
     runtime: Handle,
     requests: TaskTracker,
     /// Cancelled when the store is closed or dropped.
     closed: CancellationToken,
+}
+
+/// What a store owned at its last heartbeat.
+#[derive(Default)]
+struct LastOwnership {
+    shards: BTreeSet<ShardId>,
+    /// The kinds that its node has handlers for; `None` if the node has not said.
+    kinds: Option<BTreeSet<String>>,
 }
 
 impl PostgresStore {
@@ -143,7 +152,7 @@ impl PostgresStore {
             history_days: i32::try_from(options.history_days).unwrap_or(i32::MAX / 2),
             writers: Semaphore::new(parallel_writes),
             parallel_writes,
-            owned: Mutex::new(vec![false; usize::from(SHARDS)]),
+            owned: Mutex::default(),
             hints: options.hints,
             listener: hints::listener(options.server, tls, &options.schema),
             schema: options.schema,
@@ -201,14 +210,15 @@ impl Shared {
         }
     }
 
-    fn set_owned(&self, shards: impl Iterator<Item = ShardId>) {
-        let mut owned = self.owned.lock().unwrap_or_else(PoisonError::into_inner);
-        owned.fill(false);
-        shards.for_each(|shard| owned[usize::from(shard.0)] = true);
+    fn set_owned(&self, shards: impl Iterator<Item = ShardId>, kinds: Option<&BTreeSet<String>>) {
+        let now = LastOwnership { shards: shards.collect(), kinds: kinds.cloned() };
+        *self.owned.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
-    fn owns(&self, shard: ShardId) -> bool {
-        self.owned.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(shard.0)]
+    /// Returns whether this store's own node delivers rows of a shard and kind, as far as the store knows: then it needs no hint.
+    fn delivers(&self, shard: ShardId, kind: &str) -> bool {
+        let owned = self.owned.lock().unwrap_or_else(PoisonError::into_inner);
+        owned.shards.contains(&shard) && owned.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind))
     }
 
     /// Makes the partitions of the history for the next days, and drops those that are too old.

@@ -10,8 +10,11 @@ use super::session::Session;
 use super::statements::{in_schema, lock_key};
 
 /// What leads to each format from the one before it, the first of them from nothing.
-const MIGRATIONS: &[&[&str]] =
-    &[&[include_str!("sql/v1_tables.sql"), include_str!("sql/v1_functions.sql")], &[include_str!("sql/v2.sql")]];
+const MIGRATIONS: &[&[&str]] = &[
+    &[include_str!("sql/v1_tables.sql"), include_str!("sql/v1_functions.sql")],
+    &[include_str!("sql/v2.sql")],
+    &[include_str!("sql/v3.sql")],
+];
 
 /// The oldest server that has all that the statements need.
 const OLDEST_SERVER: u32 = 130_000;

@@ -132,7 +132,7 @@ impl Statements {
             ),
             lock_leases: sql(&format!("SELECT pg_advisory_xact_lock({})", lock_key("leases", schema)), &[]),
             nodes: sql(
-                "SELECT tourbillon.now_micros() AS now, n.node, n.alive_until FROM (SELECT 1) AS one
+                "SELECT tourbillon.now_micros() AS now, n.node, n.alive_until, n.kinds FROM (SELECT 1) AS one
                 LEFT JOIN tourbillon.nodes n ON true",
                 &[],
             ),
@@ -142,9 +142,9 @@ impl Statements {
                 &[Type::INT2_ARRAY],
             ),
             keep_node: sql(
-                "INSERT INTO tourbillon.nodes (node, alive_until) VALUES ($1, $2)
-                ON CONFLICT (node) DO UPDATE SET alive_until = excluded.alive_until",
-                &[Type::UUID, Type::INT8],
+                "INSERT INTO tourbillon.nodes (node, alive_until, kinds) VALUES ($1, $2, $3)
+                ON CONFLICT (node) DO UPDATE SET alive_until = excluded.alive_until, kinds = excluded.kinds",
+                &[Type::UUID, Type::INT8, Type::TEXT_ARRAY],
             ),
             forget_nodes: sql("DELETE FROM tourbillon.nodes WHERE node = ANY ($1)", &[Type::UUID_ARRAY]),
             change_shards: sql(

@@ -256,6 +256,6 @@ async fn finish(
 fn earliest(difference: &Difference<'_>, now: StoreTime, store: &Shared) -> Option<StoreTime> {
     let rows = difference.new.iter().chain(&difference.changed);
     let armed = rows.filter(|row| row.state == RowState::Armed && row.wake < now.saturating_add(super::hints::SOON));
-    let of_others = armed.filter(|row| !store.owns(row.shard));
+    let of_others = armed.filter(|row| !store.delivers(row.shard, &row.spec.kind));
     of_others.map(|row| row.wake).min()
 }
