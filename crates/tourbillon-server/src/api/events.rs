@@ -115,7 +115,7 @@ async fn next(feed: &EventFeed, listener: &mut Listener, filter: &EventFilter) -
 
 fn to_sse(feed: &EventFeed, event: &FeedEvent) -> Event {
     // JSON has no line break, so one line of data is enough.
-    Event::default().id(feed.id(event.number)).event(event.what).data(&event.json)
+    Event::default().id(feed.id(event.number)).event(event.what).data(event.to_json())
 }
 
 impl EventFilter {
@@ -129,7 +129,7 @@ impl EventFilter {
         let types = self.query.types.as_deref().unwrap_or_default();
         may_see
             && is(&self.query.namespace, event.namespace.as_deref())
-            && is(&self.query.id, event.timer.as_deref())
+            && self.query.id.as_ref().is_none_or(|wanted| event.timer.is_some_and(|id| id.to_string() == *wanted))
             && is(&self.query.key, event.key.as_deref())
             && is(&self.query.name, event.name.as_deref())
             && (types.is_empty() || types.split(',').any(|wanted| wanted.trim() == event.what))

@@ -9,9 +9,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
+use tourbillon_durable::TimerId;
 
 pub(crate) use self::relay::relay;
+use crate::durations::format_time;
 
 /// How many events are kept for clients that are slow or come back.
 const KEPT: usize = 2_048;
@@ -43,20 +46,31 @@ pub(crate) const LATENESS_BOUNDS: [Duration; 11] = [
     Duration::from_secs(10),
 ];
 
-/// Something that happened to a timer, ready to be sent.
+/// Something that happened to a timer. It becomes text only when a client gets it: most events are sent to nobody.
 #[derive(Debug)]
 pub(crate) struct FeedEvent {
+    /// Set by [`EventFeed::publish`].
     pub(crate) number: u64,
     /// What happened: `fired`, for example.
     pub(crate) what: &'static str,
+    pub(crate) at: SystemTime,
     /// The namespace, if it is known.
     pub(crate) namespace: Option<String>,
-    /// The timer's id, if the event is about one.
-    pub(crate) timer: Option<String>,
+    /// The timer, if the event is about one.
+    pub(crate) timer: Option<TimerId>,
     pub(crate) key: Option<String>,
     pub(crate) name: Option<String>,
-    /// The whole event as JSON.
-    pub(crate) json: String,
+    /// What else there is to say.
+    pub(crate) fields: Vec<(&'static str, FeedValue)>,
+}
+
+/// A value of an event.
+#[derive(Debug)]
+pub(crate) enum FeedValue {
+    Time(SystemTime),
+    Count(u64),
+    Millis(Duration),
+    Text(String),
 }
 
 /// What is counted of an event, besides that it is sent.
@@ -139,12 +153,15 @@ impl EventFeed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an event, and sends it to all clients. `event` is told its number.
-    pub(crate) fn publish(&self, counted: Counted, namespace: Option<String>, event: impl FnOnce(u64) -> FeedEvent) {
+    /// Counts an event, numbers it, and sends it to all clients.
+    pub(crate) fn publish(&self, counted: Counted, mut event: FeedEvent) {
         let mut state = self.lock();
-        state.count(counted, namespace.as_deref().unwrap_or(UNKNOWN), now_seconds());
+        if counted != Counted::Not {
+            state.count(counted, event.namespace.as_deref().unwrap_or(UNKNOWN), now_seconds());
+        }
         state.last += 1;
-        let event = Arc::new(event(state.last));
+        event.number = state.last;
+        let event = Arc::new(event);
         if state.recent.len() == KEPT {
             state.recent.pop_front();
         }
@@ -194,6 +211,37 @@ impl EventFeed {
     }
 }
 
+impl FeedEvent {
+    /// Returns the event as JSON, on one line.
+    pub(crate) fn to_json(&self) -> String {
+        let mut object = Map::new();
+        object.insert("type".to_owned(), self.what.into());
+        object.insert("at".to_owned(), format_time(self.at).into());
+        let id = self.timer.map(|id| id.to_string());
+        for (field, text) in [("namespace", &self.namespace), ("id", &id), ("key", &self.key), ("name", &self.name)] {
+            if let Some(text) = text {
+                object.insert(field.to_owned(), text.as_str().into());
+            }
+        }
+        for (field, value) in &self.fields {
+            object.insert((*field).to_owned(), value.into());
+        }
+        Value::Object(object).to_string()
+    }
+}
+
+impl From<&FeedValue> for Value {
+    fn from(value: &FeedValue) -> Value {
+        match value {
+            FeedValue::Time(time) => format_time(*time).into(),
+            FeedValue::Count(count) => (*count).into(),
+            // With the digits that matter.
+            FeedValue::Millis(span) => ((span.as_secs_f64() * 1e6).round() / 1e3).into(),
+            FeedValue::Text(text) => text.as_str().into(),
+        }
+    }
+}
+
 impl FeedState {
     fn has_all_after(&self, number: u64) -> bool {
         let oldest = self.recent.front().map_or(self.last + 1, |event| event.number);
@@ -201,9 +249,6 @@ impl FeedState {
     }
 
     fn count(&mut self, counted: Counted, namespace: &str, second: u64) {
-        if counted == Counted::Not {
-            return;
-        }
         let is_known = self.activity.contains_key(namespace) || self.activity.len() < MOST_NAMESPACES;
         let namespace = if is_known { namespace } else { UNKNOWN };
         if !self.activity.contains_key(namespace) {
@@ -265,15 +310,17 @@ mod tests {
     use super::*;
 
     fn fire(feed: &EventFeed) {
-        feed.publish(Counted::Fired, Some("default".to_owned()), |number| FeedEvent {
-            number,
+        let event = FeedEvent {
+            number: 0,
             what: "fired",
+            at: SystemTime::UNIX_EPOCH,
             namespace: Some("default".to_owned()),
             timer: None,
-            key: None,
+            key: Some("a \"key\"".to_owned()),
             name: None,
-            json: String::new(),
-        });
+            fields: vec![("late_ms", FeedValue::Millis(Duration::from_nanos(1_234_567)))],
+        };
+        feed.publish(Counted::Fired, event);
     }
 
     fn numbers(listener: &Listener) -> Vec<u64> {
@@ -296,6 +343,16 @@ mod tests {
         (0..KEPT).for_each(|_| fire(&feed));
         assert!(feed.listen(Some(&feed.id(2))).unwrap().is_reset, "the third event is forgotten");
         assert!(!feed.listen(Some(&feed.id(3))).unwrap().is_reset);
+    }
+
+    #[test]
+    fn o7_an_event_is_one_line_of_json() {
+        let feed = EventFeed::new();
+        fire(&feed);
+        let event = feed.lock().recent[0].to_json();
+        let expected =
+            r#"{"at":"1970-01-01T00:00:00Z","key":"a \"key\"","late_ms":1.235,"namespace":"default","type":"fired"}"#;
+        assert_eq!(event, expected);
     }
 
     #[test]

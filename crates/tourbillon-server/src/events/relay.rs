@@ -2,14 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use serde_json::{Map, Value, json};
 use tourbillon_durable::store::{RowId, TimerRow};
-use tourbillon_durable::{Event, Target, Timers, TimersError};
+use tourbillon_durable::{Event, Target, TimerId, Timers, TimersError};
 
-use super::{Counted, EventFeed, FeedEvent};
-use crate::durations::format_time;
+use super::{Counted, EventFeed, FeedEvent, FeedValue};
 
 /// How many events may wait for the feed.
 const CAPACITY: usize = 65_536;
@@ -43,10 +41,10 @@ struct Relay {
 #[derive(Default)]
 struct Subject {
     namespace: Option<String>,
-    id: Option<String>,
+    id: Option<TimerId>,
     key: Option<String>,
     name: Option<String>,
-    fields: Map<String, Value>,
+    fields: Vec<(&'static str, FeedValue)>,
 }
 
 impl Relay {
@@ -55,20 +53,20 @@ impl Relay {
             Event::Created { id, spec, due } => {
                 let subject = Subject {
                     namespace: Some(spec.namespace.clone()),
-                    id: Some(id.to_string()),
+                    id: Some(id),
                     key: spec.key.clone(),
                     name: spec.name.clone(),
                     ..Subject::default()
                 };
-                self.publish("created", Counted::Not, subject.with("due", format_time(due)));
+                self.publish("created", Counted::Not, subject.with("due", FeedValue::Time(due)));
             }
             Event::Cancelled { target, counts } => {
                 let subject = Subject::of_target(target);
-                let subject = subject.with("cancelled", counts.cancelled).with("in_flight", counts.in_flight);
-                self.publish("cancelled", Counted::Not, subject);
+                let subject = subject.with("cancelled", FeedValue::Count(counts.cancelled));
+                self.publish("cancelled", Counted::Not, subject.with("in_flight", FeedValue::Count(counts.in_flight)));
             }
             Event::Rescheduled { id, kind, due } => {
-                let subject = Subject::of_kind(id, &kind).with("due", format_time(due));
+                let subject = Subject::of_kind(id, &kind).with("due", FeedValue::Time(due));
                 self.publish("rescheduled", Counted::Not, subject);
             }
             Event::Claimed { row } => self.claimed(row),
@@ -78,17 +76,17 @@ impl Relay {
             }
             Event::Failed { id, row, error, next } => {
                 let row = self.ended(id, row);
-                let subject = Subject::of_delivery(id, row.as_deref()).with("error", error);
-                self.publish("failed", Counted::Failed, subject.with("next", format_time(next)));
+                let subject = Subject::of_delivery(id, row.as_deref()).with("error", FeedValue::Text(error));
+                self.publish("failed", Counted::Failed, subject.with("next", FeedValue::Time(next)));
             }
             Event::Dead { id, row, error } => {
                 let row = self.ended(id, row);
-                let subject = Subject::of_delivery(id, row.as_deref()).with("error", error);
+                let subject = Subject::of_delivery(id, row.as_deref()).with("error", FeedValue::Text(error));
                 self.publish("dead", Counted::Failed, subject);
             }
             Event::Skipped { id, kind } => self.publish("skipped", Counted::Not, Subject::of_kind(id, &kind)),
             Event::Lagged(missed) => {
-                self.publish("lagged", Counted::Not, Subject::default().with("missed", missed));
+                self.publish("lagged", Counted::Not, Subject::default().with("missed", FeedValue::Count(missed)));
             }
             _ => {}
         }
@@ -97,7 +95,7 @@ impl Relay {
     fn claimed(&mut self, row: Arc<TimerRow>) {
         let late = SystemTime::now().duration_since(row.due.to_system()).unwrap_or_default();
         let counted = if row.attempt == 1 { Counted::Begun(late) } else { Counted::Not };
-        let subject = Subject::of_delivery(row.id, Some(&row)).with("late_ms", late_millis(late));
+        let subject = Subject::of_delivery(row.id, Some(&row)).with("late_ms", FeedValue::Millis(late));
         self.publish("claimed", counted, subject);
         if self.claimed.len() < MOST_CLAIMED {
             self.claimed.insert(row.id, row);
@@ -110,30 +108,21 @@ impl Relay {
     }
 
     fn publish(&self, what: &'static str, counted: Counted, subject: Subject) {
-        let Subject { namespace, id, key, name, mut fields } = subject;
-        let at = format_time(SystemTime::now());
-        self.feed.publish(counted, namespace.clone(), |number| {
-            fields.insert("type".to_owned(), what.into());
-            fields.insert("at".to_owned(), at.into());
-            for (field, text) in [("namespace", &namespace), ("id", &id), ("key", &key), ("name", &name)] {
-                if let Some(text) = text {
-                    fields.insert(field.to_owned(), text.clone().into());
-                }
-            }
-            FeedEvent { number, what, namespace, timer: id, key, name, json: Value::Object(fields).to_string() }
-        });
+        let Subject { namespace, id, key, name, fields } = subject;
+        let event = FeedEvent { number: 0, what, at: SystemTime::now(), namespace, timer: id, key, name, fields };
+        self.feed.publish(counted, event);
     }
 }
 
 impl Subject {
-    fn with(mut self, field: &str, value: impl Into<Value>) -> Subject {
-        self.fields.insert(field.to_owned(), value.into());
+    fn with(mut self, field: &'static str, value: FeedValue) -> Subject {
+        self.fields.push((field, value));
         self
     }
 
     fn of_delivery(id: RowId, row: Option<&TimerRow>) -> Subject {
-        let subject = Subject { id: Some(id.timer.to_string()), ..Subject::default() };
-        let subject = subject.with("occurrence", id.occurrence);
+        let subject = Subject { id: Some(id.timer), ..Subject::default() };
+        let subject = subject.with("occurrence", FeedValue::Count(id.occurrence));
         let Some(row) = row else { return subject };
         let subject = Subject {
             namespace: Some(row.spec.namespace.clone()),
@@ -141,7 +130,7 @@ impl Subject {
             name: row.spec.name.clone(),
             ..subject
         };
-        subject.with("due", row.due.to_string()).with("attempt", row.attempt)
+        subject.with("due", FeedValue::Text(row.due.to_string())).with("attempt", FeedValue::Count(row.attempt.into()))
     }
 
     /// The kind of a queue tells the namespace, that of webhooks does not.
@@ -153,7 +142,7 @@ impl Subject {
 
     fn of_target(target: Target) -> Subject {
         match target {
-            Target::Id(id) => Subject { id: Some(id.to_string()), ..Subject::default() },
+            Target::Id(id) => Subject { id: Some(id), ..Subject::default() },
             Target::Key { namespace, key } => {
                 Subject { namespace: Some(namespace), key: Some(key), ..Subject::default() }
             }
@@ -162,9 +151,4 @@ impl Subject {
             }
         }
     }
-}
-
-/// Returns milliseconds with the digits that matter.
-fn late_millis(late: Duration) -> Value {
-    json!((late.as_secs_f64() * 1e6).round() / 1e3)
 }
