@@ -1,5 +1,6 @@
 //! Durations and times as text: `1.5s`, `PT1.5S`, `2026-11-18T08:00:00Z`.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use jiff::{Span, SpanRelativeTo, Timestamp};
@@ -43,9 +44,21 @@ pub(crate) fn parse_time(text: &str) -> Result<SystemTime, String> {
     Ok(time.into())
 }
 
+/// A time that is displayed as RFC 3339 has it, in UTC.
+pub(crate) struct Rfc3339(pub(crate) SystemTime);
+
+impl fmt::Display for Rfc3339 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Timestamp::try_from(self.0) {
+            Ok(time) => time.fmt(f),
+            Err(_) => f.write_str("9999-12-30T22:00:00Z"),
+        }
+    }
+}
+
 /// Writes a time as RFC 3339 has it, in UTC.
 pub(crate) fn format_time(time: SystemTime) -> String {
-    Timestamp::try_from(time).map_or_else(|_| "9999-12-30T22:00:00Z".to_owned(), |time| time.to_string())
+    Rfc3339(time).to_string()
 }
 
 /// Durations of a configuration, as text.

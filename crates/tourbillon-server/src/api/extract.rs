@@ -17,6 +17,9 @@ use crate::state::AppState;
 /// The body of a request, from JSON.
 pub(super) struct JsonBody<T>(pub(super) T);
 
+/// The text of a body that is JSON, for a handler that parses it itself.
+pub(super) struct JsonText(Bytes);
+
 /// The query of a request.
 pub(super) struct Parameters<T>(pub(super) T);
 
@@ -30,14 +33,31 @@ impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &AppState) -> Result<JsonBody<T>, Problem> {
+        JsonText::from_request(request, state).await?.parse().map(JsonBody)
+    }
+}
+
+impl FromRequest<AppState> for JsonText {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<JsonText, Problem> {
         check_media_type(request.headers())?;
         let limits = &state.config().limits;
-        let bytes = read_body(request.into_body(), limits.body, limits.body_time).await?;
+        read_body(request.into_body(), limits.body, limits.body_time).await.map(JsonText)
+    }
+}
+
+impl JsonText {
+    /// Parses the text.
+    ///
+    /// # Errors
+    /// It is not JSON, or not what the description of the API has.
+    pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         // Structures can also be read from lists, which the description does not allow.
-        if bytes.trim_ascii_start().first() == Some(&b'[') {
+        if self.0.trim_ascii_start().first() == Some(&b'[') {
             return Err(Problem::invalid("the body is a list, and must be an object"));
         }
-        serde_json::from_slice(&bytes).map(JsonBody).map_err(|error| {
+        serde_json::from_slice(&self.0).map_err(|error| {
             let detail = format!("the body is not what /docs describes: {error}");
             if error.is_data() { Problem::invalid(detail) } else { Problem::bad_request(detail) }
         })

@@ -220,7 +220,7 @@ fn own_queue(
     caller.check(&namespace, Access::Write)?;
     count_request(state, &namespace, 1)?;
     tourbillon_durable::spec::check_kind(&namespace).map_err(|error| Problem::invalid(error.to_string()))?;
-    let kind = Target::queue(queue).and_then(|target| target.kind(&namespace)).map_err(Problem::invalid)?;
+    let kind = Target::queue(queue.to_owned()).and_then(|target| target.kind(&namespace)).map_err(Problem::invalid)?;
     Ok((namespace, kind))
 }
 

@@ -1,19 +1,21 @@
 //! Timers: create, get, reschedule, cancel.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use axum::Json;
 use axum::extract::State;
-use http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
 use tourbillon_durable::spec::{FirstDue, HIGHEST_PAYLOAD_LIMIT, Limits};
 use tourbillon_durable::{CancelCounts, NewTimer, StoreTime, Target as TimerTarget, TimerId, TimersError};
 use utoipa::ToSchema;
 
 use super::docs::Problems;
-use super::extract::{Caller, JsonBody, Segments};
+use super::extract::{Caller, JsonBody, JsonText, Segments};
 use crate::access::{Access, Identity};
-use crate::model::{CreateTimer, Created, DurationText, INT64, TimeText, TimerDetail, check_most};
+use crate::model::{CreateTimer, Created, DurationText, INT64, SharedText, TimeText, TimerDetail, check_most};
 use crate::problem::Problem;
 use crate::state::AppState;
 
@@ -89,10 +91,23 @@ impl From<CancelCounts> for CancelAnswer {
 /// A timer that may be created.
 struct Accepted {
     timer: NewTimer,
-    namespace: String,
+    about: AcceptedAbout,
+}
+
+/// What is needed of a timer after the store has taken it.
+struct AcceptedAbout {
+    namespace: Arc<str>,
     key: Option<String>,
     /// The kind, if it is for a queue.
-    queue: Option<String>,
+    queue: Option<Arc<str>>,
+}
+
+/// Checks creates one after the other, and shares texts between them.
+struct Acceptance<'a> {
+    state: &'a AppState,
+    caller: &'a Identity,
+    namespaces: SharedText,
+    kinds: SharedText,
 }
 
 /// Create a timer
@@ -113,15 +128,14 @@ pub(super) async fn create(
     Caller(caller): Caller,
     JsonBody(request): JsonBody<CreateTimer>,
 ) -> Result<(StatusCode, Json<Created>), Problem> {
-    let accepted = accept(&state, &caller, &request)?;
-    count_request(&state, &accepted.namespace, 1)?;
-    reserve(&state, &accepted.namespace, 1).await?;
-    let Accepted { timer, namespace, key, queue } = accepted;
+    let Accepted { timer, about } = Acceptance::new(&state, &caller).accept(request)?;
+    count_request(&state, &about.namespace, 1)?;
+    reserve(&state, &about.namespace, 1).await?;
     let created = state.timers().create(timer).await?;
-    announce(&state, queue.as_deref(), created.due);
+    announce(&state, about.queue.as_deref(), created.due);
     state.counters().count_created(u64::from(created.is_new));
     let status = if created.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(answer(&created, namespace, key))))
+    Ok((status, Json(about.answer(&created))))
 }
 
 /// Create many timers
@@ -134,42 +148,50 @@ pub(super) async fn create(
 pub(super) async fn create_batch(
     State(state): State<AppState>,
     Caller(caller): Caller,
-    JsonBody(request): JsonBody<CreateBatch>,
-) -> Result<Json<CreatedBatch>, Problem> {
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let CreateBatch { timers: requests } = body.parse()?;
     let limit = state.config().limits.batch;
-    if request.timers.is_empty() || request.timers.len() > limit {
+    if requests.is_empty() || requests.len() > limit {
         return Err(Problem::invalid(format!("a batch has 1 to {limit} timers: send several batches")));
     }
-    let mut accepted = Vec::with_capacity(request.timers.len());
-    for (index, timer) in request.timers.iter().enumerate() {
+    let (mut timers, mut about) = (Vec::with_capacity(requests.len()), Vec::with_capacity(requests.len()));
+    let mut acceptance = Acceptance::new(&state, &caller);
+    for (index, request) in requests.into_iter().enumerate() {
         let at = |problem: Problem| Problem { detail: format!("timers[{index}]: {}", problem.detail), ..problem };
-        accepted.push(accept(&state, &caller, timer).map_err(at)?);
+        let accepted = acceptance.accept(request).map_err(at)?;
+        timers.push(accepted.timer);
+        about.push(accepted.about);
     }
-    limit_namespaces(&state, &accepted).await?;
-    let (timers, rest): (Vec<_>, Vec<_>) = accepted
-        .into_iter()
-        .map(|accepted| (accepted.timer, (accepted.namespace, accepted.key, accepted.queue)))
-        .unzip();
+    limit_namespaces(&state, &about).await?;
     let created = match state.timers().create_all(timers).await {
-        Err(TimersError::Invalid(_)) => return Err(first_invalid(&state, &caller, &request.timers)),
+        Err(TimersError::Invalid(_)) => return Err(first_invalid(&state, &caller, &body)),
         created => created?,
     };
-    let mut is_new = 0;
-    let results = created.into_iter().zip(rest).map(|(created, (namespace, key, queue))| match created {
+    announce_all(&state, &about, &created);
+    let is_new = created.iter().flatten().filter(|created| created.is_new).count();
+    state.counters().count_created(is_new as u64);
+    let results = created.into_iter().zip(about).map(|(created, about)| match created {
         Ok(created) => {
-            announce(&state, queue.as_deref(), created.due);
-            is_new += u64::from(created.is_new);
             let status = if created.is_new { 201 } else { 200 };
-            BatchResult { status, timer: Some(answer(&created, namespace, key)), problem: None }
+            BatchResult { status, timer: Some(about.answer(&created)), problem: None }
         }
         Err(error) => {
             let problem = Problem::from(error);
             BatchResult { status: problem.status, timer: None, problem: Some(problem) }
         }
     });
-    let results = results.collect();
-    state.counters().count_created(is_new);
-    Ok(Json(CreatedBatch { results }))
+    Ok(large_json(&CreatedBatch { results: results.collect() }))
+}
+
+/// Returns an answer that is written into one buffer of about the right size.
+fn large_json(batch: &CreatedBatch) -> Response {
+    const BYTES_EACH: usize = 192;
+    let mut text = Vec::with_capacity(batch.results.len() * BYTES_EACH);
+    match serde_json::to_writer(&mut text, batch) {
+        Ok(()) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }
 
 /// Get a timer
@@ -252,23 +274,41 @@ pub(super) async fn cancel(
     Ok(Json(counts.into()))
 }
 
-/// Checks a create as far as that is possible without the store.
-fn accept(state: &AppState, caller: &Identity, request: &CreateTimer) -> Result<Accepted, Problem> {
-    let namespace = request.namespace(caller.default_namespace());
-    caller.check(namespace, Access::Write)?;
-    if let Some(url) = request.webhook_url() {
-        state.webhooks().check(url).map_err(Problem::invalid)?;
+impl<'a> Acceptance<'a> {
+    fn new(state: &'a AppState, caller: &'a Identity) -> Acceptance<'a> {
+        Acceptance { state, caller, namespaces: SharedText::default(), kinds: SharedText::default() }
     }
-    let (timer, kind) = request.to_timer(namespace, state.config().limits.payload).map_err(Problem::invalid)?;
-    let queue = request.is_for_queue().then_some(kind);
-    Ok(Accepted { timer, namespace: namespace.to_owned(), key: request.key.clone(), queue })
+
+    /// Checks a create as far as that is possible without the store.
+    fn accept(&mut self, request: CreateTimer) -> Result<Accepted, Problem> {
+        let namespace = request.namespace(self.caller.default_namespace());
+        self.caller.check(namespace, Access::Write)?;
+        if let Some(url) = request.webhook_url() {
+            self.state.webhooks().check(url).map_err(Problem::invalid)?;
+        }
+        let namespace = self.namespaces.share(namespace);
+        let (key, is_for_queue) = (request.key.clone(), request.is_for_queue());
+        let limit = self.state.config().limits.payload;
+        let (timer, kind) = request.into_timer(&namespace, limit, &mut self.kinds).map_err(Problem::invalid)?;
+        let queue = is_for_queue.then_some(kind);
+        Ok(Accepted { timer, about: AcceptedAbout { namespace, key, queue } })
+    }
 }
 
-/// Returns what is wrong with the first timer of a batch that the store refuses.
-fn first_invalid(state: &AppState, caller: &Identity, timers: &[CreateTimer]) -> Problem {
+impl AcceptedAbout {
+    fn answer(self, created: &tourbillon_durable::Created) -> Created {
+        let AcceptedAbout { namespace, key, .. } = self;
+        Created { id: created.id, namespace, key, due: TimeText(created.due), version: created.version }
+    }
+}
+
+/// Returns what is wrong with the first timer of a batch that the store refuses. The body is parsed again, because this is rare.
+fn first_invalid(state: &AppState, caller: &Identity, body: &JsonText) -> Problem {
     let limits = Limits { payload: HIGHEST_PAYLOAD_LIMIT };
-    let wrong = timers.iter().enumerate().find_map(|(index, request)| {
-        let error = accept(state, caller, request).ok()?.timer.check(limits).err()?;
+    let timers = body.parse().map_or_else(|_| Vec::new(), |batch: CreateBatch| batch.timers);
+    let mut acceptance = Acceptance::new(state, caller);
+    let wrong = timers.into_iter().enumerate().find_map(|(index, request)| {
+        let error = acceptance.accept(request).ok()?.timer.check(limits).err()?;
         Some(format!("timers[{index}]: {error}"))
     });
     Problem::invalid(wrong.unwrap_or_else(|| "one of the timers cannot be created".to_owned()))
@@ -295,10 +335,10 @@ async fn reserve(state: &AppState, namespace: &str, new: u64) -> Result<(), Prob
     Err(Problem::too_many(detail, 5))
 }
 
-async fn limit_namespaces(state: &AppState, accepted: &[Accepted]) -> Result<(), Problem> {
+async fn limit_namespaces(state: &AppState, accepted: &[AcceptedAbout]) -> Result<(), Problem> {
     let mut counts = std::collections::BTreeMap::<&str, u32>::new();
-    for one in accepted {
-        *counts.entry(&one.namespace).or_default() += 1;
+    for run in accepted.chunk_by(|one, next| one.namespace == next.namespace) {
+        *counts.entry(&run[0].namespace).or_default() += run.len() as u32;
     }
     for (namespace, count) in counts {
         count_request(state, namespace, count)?;
@@ -307,8 +347,26 @@ async fn limit_namespaces(state: &AppState, accepted: &[Accepted]) -> Result<(),
     Ok(())
 }
 
+/// Tells workers of the first due time of each queue that timers of a batch are for.
+fn announce_all(
+    state: &AppState,
+    accepted: &[AcceptedAbout],
+    created: &[Result<tourbillon_durable::Created, TimersError>],
+) {
+    let mut first_due = std::collections::BTreeMap::<&str, SystemTime>::new();
+    for (about, created) in accepted.iter().zip(created) {
+        if let (Some(queue), Ok(created)) = (&about.queue, created) {
+            let due = first_due.entry(queue).or_insert(created.due);
+            *due = created.due.min(*due);
+        }
+    }
+    for (queue, due) in first_due {
+        announce(state, Some(queue), due);
+    }
+}
+
 /// Tells workers that wait for a queue that one of its timers is due at some time.
-pub(super) fn announce(state: &AppState, kind: Option<&str>, due: std::time::SystemTime) {
+pub(super) fn announce(state: &AppState, kind: Option<&str>, due: SystemTime) {
     if let Some(kind) = kind {
         state.queues().notice(kind, due);
     }
@@ -321,10 +379,6 @@ async fn own_kind(state: &AppState, caller: &Identity, id: TimerId) -> Result<Op
     caller.check(&row.spec.namespace, Access::Write)?;
     count_request(state, &row.spec.namespace, 1)?;
     Ok(Some(row.spec.kind.clone()))
-}
-
-fn answer(created: &tourbillon_durable::Created, namespace: String, key: Option<String>) -> Created {
-    Created { id: created.id.to_string(), namespace, key, due: TimeText(created.due), version: created.version }
 }
 
 pub(super) fn parse_id(text: &str) -> Result<TimerId, Problem> {

@@ -71,12 +71,12 @@ impl Target {
     ///
     /// # Errors
     /// The name cannot be that of a queue.
-    pub(crate) fn queue(name: &str) -> Result<Target, String> {
+    pub(crate) fn queue(name: String) -> Result<Target, String> {
         let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
         if name.is_empty() || name.len() > LONGEST_QUEUE || !name.chars().all(is_allowed) {
             return Err(format!("a queue is named by 1 to {LONGEST_QUEUE} letters, digits and `. _ -`"));
         }
-        Ok(Target::Queue(name.to_owned()))
+        Ok(Target::Queue(name))
     }
 
     /// Returns the kind of the timer.

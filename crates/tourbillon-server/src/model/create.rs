@@ -1,14 +1,16 @@
 //! The body of a create.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use tourbillon_durable::{InvalidTimer, MissedFires, NewTimer, OnConflict, RetryPolicy};
+use tourbillon_durable::spec::DEFAULT_NAMESPACE;
+use tourbillon_durable::{InvalidTimer, MissedFires, NewTimer, OnConflict, RetryPolicy, TimerId};
 use utoipa::ToSchema;
 
+use super::payload::CanonicalJson;
 use super::text::{DurationText, TimeText};
 use crate::deliver::{Target, WebhookTarget};
 
@@ -44,7 +46,8 @@ pub(crate) struct CreateTimer {
     /// Ends a repeating timer at this time.
     pub(crate) until: Option<TimeText>,
     /// What the receiver gets, as any JSON value.
-    pub(crate) payload: Option<Value>,
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub(crate) payload: Option<CanonicalJson>,
     /// What the receiver gets, as bytes in base64, instead of `payload`.
     pub(crate) payload_base64: Option<String>,
     /// What the bytes of `payload_base64` are, as a media type; `application/octet-stream` if it is not given.
@@ -159,9 +162,11 @@ pub(crate) enum Conflict {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Created {
     /// The timer's id.
-    pub(crate) id: String,
+    #[schema(value_type = String)]
+    pub(crate) id: TimerId,
     /// The namespace.
-    pub(crate) namespace: String,
+    #[schema(value_type = String)]
+    pub(crate) namespace: Arc<str>,
     /// The key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
@@ -172,13 +177,18 @@ pub(crate) struct Created {
 }
 
 impl CreateTimer {
-    /// Returns the timer in the form that the store takes, with a namespace, and its kind.
+    /// Turns the request into a timer of a namespace in the form that the store takes, and returns it with its kind.
     ///
     /// # Errors
     /// The text says what contradicts itself or is not allowed.
-    pub(crate) fn to_timer(&self, namespace: &str, payload_limit: usize) -> Result<(NewTimer, String), String> {
-        let target = self.deliver.target()?;
-        let (payload, content_type) = self.payload()?;
+    pub(crate) fn into_timer(
+        self,
+        namespace: &str,
+        payload_limit: usize,
+        kinds: &mut SharedText,
+    ) -> Result<(NewTimer, Arc<str>), String> {
+        let target = self.deliver.into_target()?;
+        let (payload, content_type) = stored_payload(self.payload, self.payload_base64, self.content_type)?;
         if payload.len() > payload_limit {
             let size = payload.len();
             return Err(InvalidTimer::PayloadTooLarge { size, limit: payload_limit }.to_string());
@@ -187,15 +197,20 @@ impl CreateTimer {
         let retry = self.retry.as_ref().map(Retry::policy).transpose()?;
         let missed = self.missed.as_ref().map(Missed::policy).transpose()?;
         let kind = target.kind(namespace)?;
-        let timer = self.when(kind.clone())?.namespace(namespace).payload(target.wrap(payload));
+        let shared = kinds.share(&kind);
+        let when = When { at: self.at, after: self.after, every: self.every, cron: self.cron, zone: self.zone };
+        let mut timer = when.into_timer(kind)?.payload(target.wrap(payload));
+        if namespace != DEFAULT_NAMESPACE {
+            timer = timer.namespace(namespace);
+        }
         let timer = option(timer, content_type, NewTimer::content_type);
-        let timer = option(timer, self.key.clone(), NewTimer::key);
-        let timer = option(timer, self.name.clone(), NewTimer::name);
+        let timer = option(timer, self.key, NewTimer::key);
+        let timer = option(timer, self.name, NewTimer::name);
         let timer = option(timer, self.times, NewTimer::times);
         let timer = option(timer, self.until.map(|until| until.0), NewTimer::until);
         let timer = option(timer, retry, NewTimer::retry);
         let timer = option(timer, missed, NewTimer::missed);
-        Ok((option(timer, self.on_conflict.map(Conflict::policy), NewTimer::on_conflict), kind))
+        Ok((option(timer, self.on_conflict.map(Conflict::policy), NewTimer::on_conflict), shared))
     }
 
     /// Returns the namespace, if none is given that which the caller has by default.
@@ -215,44 +230,71 @@ impl CreateTimer {
     pub(crate) fn is_for_queue(&self) -> bool {
         matches!(self.deliver, Deliver::Queue(_))
     }
+}
 
-    fn when(&self, kind: String) -> Result<NewTimer, String> {
+/// When a timer is due, as the request says it.
+struct When {
+    at: Option<TimeText>,
+    after: Option<DurationText>,
+    every: Option<DurationText>,
+    cron: Option<String>,
+    zone: Option<String>,
+}
+
+impl When {
+    fn into_timer(self, kind: String) -> Result<NewTimer, String> {
         if self.zone.is_some() && self.cron.is_none() {
             return Err("`zone` is for `cron`: times have an offset of their own".to_owned());
         }
-        match (self.at, self.after, self.every, &self.cron) {
+        match (self.at, self.after, self.every, self.cron) {
             (Some(at), None, None, None) => Ok(NewTimer::at(kind, at.0)),
             (None, Some(after), None, None) => Ok(NewTimer::after(kind, after.0)),
             (None, None, Some(every), None) => Ok(NewTimer::every(kind, every.0)),
             (Some(at), None, Some(every), None) => Ok(NewTimer::every(kind, every.0).first_at(at.0)),
             (None, None, None, Some(line)) => {
-                Ok(NewTimer::cron(kind, line, self.zone.clone().unwrap_or_else(|| "UTC".to_owned())))
+                Ok(NewTimer::cron(kind, line, self.zone.unwrap_or_else(|| "UTC".to_owned())))
             }
             _ => Err("say when the timer is due with exactly one of `at`, `after`, `every` and `cron`".to_owned()),
         }
     }
+}
 
-    fn payload(&self) -> Result<(Vec<u8>, Option<String>), String> {
-        match (&self.payload, &self.payload_base64) {
-            (Some(_), Some(_)) => Err("give `payload` or `payload_base64`, not both".to_owned()),
-            (_, None) if self.content_type.is_some() => {
-                Err("`content_type` is for `payload_base64`: a `payload` is JSON".to_owned())
-            }
-            (Some(value), None) => {
-                let bytes = serde_json::to_vec(value).map_err(|error| error.to_string())?;
-                Ok((bytes, Some("application/json".to_owned())))
-            }
-            (None, Some(text)) => {
-                let bytes =
-                    STANDARD.decode(text).map_err(|error| format!("`payload_base64` is not base64: {error}"))?;
-                let media = self.content_type.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
-                if http::HeaderValue::from_str(&media).is_err() {
-                    return Err("`content_type` has characters that no header can have".to_owned());
-                }
-                Ok((bytes, Some(media)))
-            }
-            (None, None) => Ok((Vec::new(), None)),
+/// Returns the bytes of a payload, and what they are.
+fn stored_payload(
+    json: Option<CanonicalJson>,
+    base64: Option<String>,
+    content_type: Option<String>,
+) -> Result<(Vec<u8>, Option<String>), String> {
+    match (json, base64) {
+        (Some(_), Some(_)) => Err("give `payload` or `payload_base64`, not both".to_owned()),
+        (_, None) if content_type.is_some() => {
+            Err("`content_type` is for `payload_base64`: a `payload` is JSON".to_owned())
         }
+        (Some(json), None) => Ok((json.0, Some("application/json".to_owned()))),
+        (None, Some(text)) => {
+            let bytes = STANDARD.decode(text).map_err(|error| format!("`payload_base64` is not base64: {error}"))?;
+            let media = content_type.unwrap_or_else(|| "application/octet-stream".to_owned());
+            if http::HeaderValue::from_str(&media).is_err() {
+                return Err("`content_type` has characters that no header can have".to_owned());
+            }
+            Ok((bytes, Some(media)))
+        }
+        (None, None) => Ok((Vec::new(), None)),
+    }
+}
+
+/// Shares one copy of a text among timers that follow each other and have the same.
+#[derive(Default)]
+pub(crate) struct SharedText(Option<Arc<str>>);
+
+impl SharedText {
+    pub(crate) fn share(&mut self, text: &str) -> Arc<str> {
+        if let Some(last) = self.0.as_ref().filter(|last| &***last == text) {
+            return Arc::clone(last);
+        }
+        let shared = Arc::from(text);
+        self.0 = Some(Arc::clone(&shared));
+        shared
     }
 }
 
@@ -277,16 +319,16 @@ fn option<T>(timer: NewTimer, value: Option<T>, set: impl FnOnce(NewTimer, T) ->
 }
 
 impl Deliver {
-    fn target(&self) -> Result<Target, String> {
+    fn into_target(self) -> Result<Target, String> {
         match self {
-            Deliver::Queue(queue) => Target::queue(&queue.0),
+            Deliver::Queue(queue) => Target::queue(queue.0),
             Deliver::Webhook(webhook) => {
                 let target = WebhookTarget {
-                    url: webhook.url.clone(),
-                    headers: webhook.headers.clone(),
-                    secret: webhook.secret.clone(),
+                    url: webhook.url,
+                    headers: webhook.headers,
+                    secret: webhook.secret,
                     timeout: webhook.timeout.map(|timeout| timeout.0),
-                    success: webhook.success.clone(),
+                    success: webhook.success,
                 };
                 target.check().map(|()| Target::Webhook(target))
             }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::durations::{format_duration, format_time, parse_duration, parse_time};
+use crate::durations::{Rfc3339, format_duration, parse_duration, parse_time};
 
 /// A duration: a number with a unit (`1.5s`, `2h 30m`), or ISO 8601 (`PT1.5S`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ impl<'de> Deserialize<'de> for DurationText {
 
 impl Serialize for TimeText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&format_time(self.0))
+        serializer.collect_str(&Rfc3339(self.0))
     }
 }
 
