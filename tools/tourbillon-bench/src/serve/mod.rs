@@ -17,7 +17,7 @@ use tourbillon_durable::{NewTimer, Timers};
 use self::http::{Connection, Sink};
 use self::process::ServerProcess;
 pub(crate) use self::process::{ServeProcessArgs, serve_until_input_ends};
-use crate::harness::SystemChoice;
+use crate::harness::{RoundLength, SystemChoice};
 use crate::percentiles::{histogram, micros};
 use crate::process_usage::ProcessUsage;
 use crate::report::{BenchReport, Figure};
@@ -52,23 +52,47 @@ enum ServeCase {
     Idle,
 }
 
-/// Runs the scenario.
+/// Runs the scenario: in each round every case once, each with a server on an empty store.
 pub(crate) fn run(options: &ServeBenchOptions, report: &mut BenchReport) {
     options.choice.check(&[SERVICE, LIBRARY]);
     let cases = if options.case.is_empty() { ServeCase::value_variants() } else { &options.case };
-    for case in cases {
-        let bench = ServeBench::new(options.choice.common.quick);
-        let measured = match case {
-            ServeCase::Create => bench.creates(report),
-            ServeCase::Batch => bench.batches(report),
-            ServeCase::Webhooks => bench.webhooks(report),
-            ServeCase::Pull => bench.pulls(report),
-            ServeCase::Page => bench.page(report),
-            ServeCase::Idle => bench.idle(report),
-        };
-        if let Err(error) = measured {
-            eprintln!("error: the server cannot be measured: {error}");
-            std::process::exit(1);
+    let mut rounds = RoundFigures::default();
+    for round in 0..options.choice.rounds(5, 3, RoundLength::Long).others {
+        for case in cases {
+            let bench = ServeBench::new(options.choice.common.quick);
+            let measured = match case {
+                ServeCase::Create => bench.creates(&mut rounds),
+                ServeCase::Batch => bench.batches(&mut rounds, round),
+                ServeCase::Webhooks => bench.webhooks(&mut rounds),
+                ServeCase::Pull => bench.pulls(&mut rounds),
+                ServeCase::Page => bench.page(&mut rounds),
+                ServeCase::Idle => bench.idle(&mut rounds),
+            };
+            if let Err(error) = measured {
+                eprintln!("error: the server cannot be measured: {error}");
+                std::process::exit(1);
+            }
+        }
+    }
+    rounds.report(report);
+}
+
+/// The values of all rounds, by system, case and metric, in the order of their first round.
+#[derive(Default)]
+struct RoundFigures(Vec<(&'static str, String, &'static str, Vec<f64>)>);
+
+impl RoundFigures {
+    fn add(&mut self, system: &'static str, case: &str, metric: &'static str, value: f64) {
+        let known = self.0.iter_mut().find(|known| (known.0, known.1.as_str(), known.2) == (system, case, metric));
+        match known {
+            Some((.., values)) => values.push(value),
+            None => self.0.push((system, case.to_owned(), metric, vec![value])),
+        }
+    }
+
+    fn report(self, report: &mut BenchReport) {
+        for (system, case, metric, values) in self.0 {
+            report.add(Figure::of_rounds(system, case, metric, values));
         }
     }
 }
@@ -102,76 +126,80 @@ impl ServeBench {
         Duration::from_secs(if self.is_quick { 1 } else { 5 })
     }
 
-    /// Runs clients on one thread, so that the server has the other cores.
-    fn block_on<T>(&self, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        tokio::task::LocalSet::new().block_on(&runtime, work)
-    }
-
     /// Creates timers one by one, over several numbers of connections.
-    fn creates(&self, report: &mut BenchReport) -> io::Result<()> {
+    fn creates(&self, rounds: &mut RoundFigures) -> io::Result<()> {
         let mut first = 0;
         for connections in [1, 64, 256] {
-            let answers = self.block_on(create_one_by_one(self.server.address, connections, self.time(), first))?;
+            let answers = block_on(create_one_by_one(self.server.address, connections, self.time(), first))?;
             first += answers.len();
             let case = format!("create,connections={connections}");
             let rate = answers.len() as f64 / self.time().as_secs_f64();
             let answers = histogram(&answers);
-            report.add(Figure::once(SERVICE, case.clone(), "creates_per_s", rate));
-            report.add(Figure::once(SERVICE, case.clone(), "answer_p50_ms", micros(&answers, 0.5) / 1e3));
-            report.add(Figure::once(SERVICE, case, "answer_p99_ms", micros(&answers, 0.99) / 1e3));
+            rounds.add(SERVICE, &case, "creates_per_s", rate);
+            rounds.add(SERVICE, &case, "answer_p50_ms", micros(&answers, 0.5) / 1e3);
+            rounds.add(SERVICE, &case, "answer_p99_ms", micros(&answers, 0.99) / 1e3);
         }
         Ok(())
     }
 
-    /// Creates timers in batches, over HTTP and by the library.
-    fn batches(&self, report: &mut BenchReport) -> io::Result<()> {
-        let case = format!("create,batch={BATCH}");
-        let count = self.block_on(create_batches(self.server.address, self.time()))?;
-        let rate = count as f64 / self.time().as_secs_f64();
-        report.add(Figure::once(SERVICE, case.clone(), "creates_per_s", rate));
-        let library = self.block_on(create_with_library(&self.directory.path().join("library"), self.time()))?;
-        let library = library as f64 / self.time().as_secs_f64();
-        report.add(Figure::once(LIBRARY, case.clone(), "creates_per_s", library));
-        report.add(Figure::once(SERVICE, case, "rate_percent_of_library", 100.0 * rate / library));
+    /// Creates timers in batches, over HTTP and by the library, in every other round in the reverse order. While the library is measured, there
+    /// is no server.
+    fn batches(self, rounds: &mut RoundFigures, round: usize) -> io::Result<()> {
+        let (case, time) = (format!("create,batch={BATCH}"), self.time());
+        let ServeBench { server, directory, is_quick } = self;
+        let store = directory.path().join("library");
+        let with_library = || block_on(create_with_library(&store, time));
+        let (service, library) = if round.is_multiple_of(2) {
+            let service = block_on(create_batches(server.address, time))?;
+            drop(server);
+            (service, with_library()?)
+        } else {
+            drop(server);
+            let library = with_library()?;
+            (block_on(create_batches(ServeBench::new(is_quick).server.address, time))?, library)
+        };
+        let (service, library) = (service as f64 / time.as_secs_f64(), library as f64 / time.as_secs_f64());
+        rounds.add(SERVICE, &case, "creates_per_s", service);
+        rounds.add(LIBRARY, &case, "creates_per_s", library);
+        rounds.add(SERVICE, &case, "rate_percent_of_library", 100.0 * service / library);
         Ok(())
     }
 
     /// Delivers webhooks to a host in this process: at an even rate, and as many as are due at once.
-    fn webhooks(&self, report: &mut BenchReport) -> io::Result<()> {
+    fn webhooks(&self, rounds: &mut RoundFigures) -> io::Result<()> {
         let seconds = if self.is_quick { 2 } else { 10 };
         for (case, count, spread) in [
             ("webhooks,due_per_s=2000", 2_000 * seconds, Duration::from_secs(seconds as u64)),
             ("webhooks,due_at_once=20000", 20_000, Duration::ZERO),
         ] {
-            let arrivals = self.block_on(deliver_webhooks(self.server.address, count, spread))?;
+            let arrivals = block_on(deliver_webhooks(self.server.address, count, spread))?;
             let first = arrivals.iter().map(|arrival| arrival.at).min().unwrap_or(SystemTime::UNIX_EPOCH);
             let last = arrivals.iter().map(|arrival| arrival.at).max().unwrap_or(SystemTime::UNIX_EPOCH);
             let took = last.duration_since(first).unwrap_or_default();
             let late: Vec<u64> = arrivals.iter().map(|arrival| arrival.late).collect();
             let late = histogram(&late);
-            report.add(Figure::once(SERVICE, case.to_owned(), "webhooks_per_s", count as f64 / took.as_secs_f64()));
-            report.add(Figure::once(SERVICE, case.to_owned(), "p50_us", micros(&late, 0.5)));
-            report.add(Figure::once(SERVICE, case.to_owned(), "p99_us", micros(&late, 0.99)));
+            rounds.add(SERVICE, case, "webhooks_per_s", count as f64 / took.as_secs_f64());
+            rounds.add(SERVICE, case, "p50_us", micros(&late, 0.5));
+            rounds.add(SERVICE, case, "p99_us", micros(&late, 0.99));
         }
         Ok(())
     }
 
     /// Pulls and acknowledges due timers.
-    fn pulls(&self, report: &mut BenchReport) -> io::Result<()> {
+    fn pulls(&self, rounds: &mut RoundFigures) -> io::Result<()> {
         let count = if self.is_quick { 20_000 } else { 100_000 };
         for max in [10, 500] {
-            let took = self.block_on(pull_all(self.server.address, count, max))?;
+            let took = block_on(pull_all(self.server.address, count, max))?;
             let rate = count as f64 / took.as_secs_f64();
-            report.add(Figure::once(SERVICE, format!("pull,max={max}"), "pulls_per_s", rate));
+            rounds.add(SERVICE, &format!("pull,max={max}"), "pulls_per_s", rate);
         }
         Ok(())
     }
 
     /// Loads the first page of the dashboard.
-    fn page(&self, report: &mut BenchReport) -> io::Result<()> {
+    fn page(&self, rounds: &mut RoundFigures) -> io::Result<()> {
         let address = self.server.address;
-        let (times, size) = self.block_on(async move {
+        let (times, size) = block_on(async move {
             let mut connection = Connection::open(address).await?;
             let (mut times, mut size) = (Vec::new(), 0);
             for _ in 0..21 {
@@ -184,25 +212,31 @@ impl ServeBench {
             Ok((times, size))
         })?;
         let times = histogram(&times);
-        report.add(Figure::once(SERVICE, "page".to_owned(), "answer_p50_ms", micros(&times, 0.5) / 1e3));
-        report.add(Figure::once(SERVICE, "page".to_owned(), "page_kb", size as f64 / 1e3));
+        rounds.add(SERVICE, "page", "answer_p50_ms", micros(&times, 0.5) / 1e3);
+        rounds.add(SERVICE, "page", "page_kb", size as f64 / 1e3);
         Ok(())
     }
 
     /// Measures a server with many far timers and nothing to do.
-    fn idle(&self, report: &mut BenchReport) -> io::Result<()> {
+    fn idle(&self, rounds: &mut RoundFigures) -> io::Result<()> {
         let pending = if self.is_quick { 100_000 } else { 1_000_000 };
-        self.block_on(fill(self.server.address, pending))?;
+        block_on(fill(self.server.address, pending))?;
         std::thread::sleep(Duration::from_secs(3));
         let (before, began) = (ProcessUsage::at(self.server.id()), Instant::now());
         std::thread::sleep(Duration::from_secs(if self.is_quick { 3 } else { 20 }));
         let after = ProcessUsage::at(self.server.id());
         let cpu = (after.cpu - before.cpu).as_secs_f64() / began.elapsed().as_secs_f64();
         let case = format!("idle,pending={pending}");
-        report.add(Figure::once(SERVICE, case.clone(), "cpu_percent", 100.0 * cpu));
-        report.add(Figure::once(SERVICE, case, "resident_mb", after.resident as f64 / 1e6));
+        rounds.add(SERVICE, &case, "cpu_percent", 100.0 * cpu);
+        rounds.add(SERVICE, &case, "resident_mb", after.resident as f64 / 1e6);
         Ok(())
     }
+}
+
+/// Runs clients on one thread, so that the server has the other cores.
+fn block_on<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
 /// Creates timers until the time is over, and returns the times of the answers in nanoseconds.
@@ -270,6 +304,7 @@ async fn create_batches(address: SocketAddr, time: Duration) -> io::Result<usize
     Ok(count)
 }
 
+/// Creates the same timers in the same batches as [`create_batches`] does over HTTP.
 async fn create_with_library(store: &std::path::Path, time: Duration) -> io::Result<usize> {
     let timers = Timers::open(store).await.map_err(fail)?;
     let clients: Vec<_> = (0..BATCH_CONNECTIONS)
@@ -279,8 +314,10 @@ async fn create_with_library(store: &std::path::Path, time: Duration) -> io::Res
                 let (mut count, end) = (0, Instant::now() + time);
                 while Instant::now() < end {
                     let month = Duration::from_secs(720 * 3600);
-                    let batch = (0..BATCH).map(|_| NewTimer::after("far", month).payload("x".repeat(202)));
-                    count += timers.create_all(batch.collect::<Vec<_>>()).await.map_err(fail)?.len();
+                    let payload = format!("\"{}\"", "x".repeat(200));
+                    let timer = || NewTimer::after("queue:default/far", month).content_type("application/json");
+                    let batch: Vec<_> = (0..BATCH).map(|_| timer().payload(payload.as_bytes())).collect();
+                    count += timers.create_all(batch).await.map_err(fail)?.len();
                 }
                 io::Result::Ok(count)
             })
