@@ -162,7 +162,8 @@ fn o5_tables_of_the_format_before_are_upgraded_and_keep_all_that_they_have() {
     // As a program of format 1 left them.
     schema.run(
         "DROP FUNCTION tourbillon.due_rows; DROP TABLE tourbillon.settings; ALTER TABLE tourbillon.timers DROP COLUMN returned;
-        ALTER TABLE tourbillon.nodes DROP COLUMN kinds; DELETE FROM tourbillon.formats WHERE version > 1",
+        ALTER TABLE tourbillon.nodes DROP COLUMN kinds; DROP TABLE tourbillon.api_keys;
+        DELETE FROM tourbillon.formats WHERE version > 1",
     );
     // An application goes on with its transactions meanwhile.
     schema.run("SELECT tourbillon.create_timer('mail', after => '1000 s', key => 'of an application')");
@@ -177,7 +178,10 @@ fn o5_tables_of_the_format_before_are_upgraded_and_keep_all_that_they_have() {
 fn o5_d53_a_node_of_the_format_before_goes_on_and_keeps_its_shards_for_itself() {
     let Some(schema) = Schema::new() else { return };
     drop(schema.store());
-    schema.run("ALTER TABLE tourbillon.nodes DROP COLUMN kinds; DELETE FROM tourbillon.formats WHERE version > 2");
+    schema.run(
+        "ALTER TABLE tourbillon.nodes DROP COLUMN kinds; DROP TABLE tourbillon.api_keys;
+        DELETE FROM tourbillon.formats WHERE version > 2",
+    );
     // As a program of format 2 says that it lives, before the upgrade and after it.
     let old = |schema: &Schema| {
         schema.run(&format!(

@@ -14,6 +14,7 @@ const MIGRATIONS: &[&[&str]] = &[
     &[include_str!("sql/v1_tables.sql"), include_str!("sql/v1_functions.sql")],
     &[include_str!("sql/v2.sql")],
     &[include_str!("sql/v3.sql")],
+    &[include_str!("sql/v4.sql")],
 ];
 
 /// The oldest server that has all that the statements need.
