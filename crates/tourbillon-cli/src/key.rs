@@ -1,7 +1,7 @@
-//! `tourbillon key`: makes, lists and revokes API keys of the service.
+//! `tourbillon key`: makes, lists and revokes API keys of the service, in a file or in the database of its nodes.
 
 use clap::{Args, Subcommand};
-use tourbillon_server::{Access, KeyFile, NewKey};
+use tourbillon_server::{Access, KeyStore, NewKey, key_store};
 
 use crate::serve::ServeOptions;
 
@@ -17,7 +17,7 @@ enum KeyCommand {
     Create(CreateOptions),
     /// Lists the keys, without their secrets.
     List(ServeOptions),
-    /// Ends a key: a running server refuses it within a second.
+    /// Ends a key: running servers refuse it within a second.
     Revoke(RevokeOptions),
 }
 
@@ -56,39 +56,41 @@ pub(crate) fn run(options: &KeyOptions) -> u8 {
 }
 
 fn act(command: &KeyCommand) -> Result<(), String> {
-    match command {
-        KeyCommand::Create(options) => create(options),
-        KeyCommand::List(server) => list(&file(server)?),
-        KeyCommand::Revoke(options) => {
-            let file = file(&options.server)?;
-            if file.revoke(&options.id).map_err(|error| error.to_string())? {
-                println!("Revoked {}.", options.id);
-                return Ok(());
-            }
-            Err(format!("there is no key {} in {}", options.id, file.path().display()))
+    let server = match command {
+        KeyCommand::Create(options) => &options.server,
+        KeyCommand::List(server) => server,
+        KeyCommand::Revoke(options) => &options.server,
+    };
+    let config = server.config()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| error.to_string())?.block_on(async {
+        let keys = key_store(&config).map_err(|error| error.to_string())?;
+        match command {
+            KeyCommand::Create(options) => create(&*keys, options).await,
+            KeyCommand::List(_) => list(&*keys).await,
+            KeyCommand::Revoke(options) => revoke(&*keys, &options.id).await,
         }
-    }
+    })
 }
 
-fn create(options: &CreateOptions) -> Result<(), String> {
-    let file = file(&options.server)?;
+async fn create(keys: &dyn KeyStore, options: &CreateOptions) -> Result<(), String> {
     let new = NewKey {
         name: options.name.clone(),
         namespaces: (!options.namespaces.is_empty()).then(|| options.namespaces.clone()),
         read_only: options.read_only,
     };
-    let key = file.create(new).map_err(|error| error.to_string())?;
+    let key = keys.create(new).await.map_err(|error| error.to_string())?;
     println!("{key}");
-    eprintln!("Keep it: only its hash is in {}.", file.path().display());
+    eprintln!("Keep it: only its hash is in {}.", keys.place());
     Ok(())
 }
 
-fn list(file: &KeyFile) -> Result<(), String> {
-    let keys = file.list().map_err(|error| error.to_string())?;
-    if keys.is_empty() {
-        println!("There is no key in {}.", file.path().display());
+async fn list(keys: &dyn KeyStore) -> Result<(), String> {
+    let found = keys.list().await.map_err(|error| error.to_string())?;
+    if found.is_empty() {
+        println!("There is no key in {}.", keys.place());
     }
-    for key in keys {
+    for key in found {
         let access = if key.access == Access::Read { "read" } else { "write" };
         let namespaces = key.namespaces.map_or_else(|| "all namespaces".to_owned(), |names| names.join(","));
         println!("{}  {access:5}  {namespaces}  {}  {}", key.id, key.created, key.name.escape_debug());
@@ -96,6 +98,10 @@ fn list(file: &KeyFile) -> Result<(), String> {
     Ok(())
 }
 
-fn file(options: &ServeOptions) -> Result<KeyFile, String> {
-    Ok(KeyFile::of(&options.config()?))
+async fn revoke(keys: &dyn KeyStore, id: &str) -> Result<(), String> {
+    if keys.revoke(id).await.map_err(|error| error.to_string())? {
+        println!("Revoked {id}.");
+        return Ok(());
+    }
+    Err(format!("there is no key {id} in {}", keys.place()))
 }

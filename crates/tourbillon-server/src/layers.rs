@@ -24,7 +24,7 @@ pub(crate) async fn authenticate(State(state): State<AppState>, mut request: Req
     if let Err(problem) = check_site(&request) {
         return problem.into_response();
     }
-    let keys = state.keys();
+    let keys = state.keys().fresh().await;
     if !keys.is_required() {
         if let Err(problem) = check_local(&state, &request) {
             return problem.into_response();

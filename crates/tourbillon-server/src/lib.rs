@@ -28,7 +28,7 @@ mod router;
 mod serve;
 mod state;
 
-pub use access::{Access, ApiKey, KeyFile, KeyFileError, NewKey};
+pub use access::{Access, ApiKey, KeyFuture, KeyStore, KeyStoreError, NewKey, key_store};
 pub use config::ServerConfig;
 pub use serve::{ServeError, Server};
 pub use state::AppState;

@@ -22,7 +22,7 @@ use tourbillon_durable::spec::HIGHEST_PAYLOAD_LIMIT;
 use tourbillon_durable::store::{EmbeddedStore, PostgresOptions, PostgresStore};
 use tourbillon_durable::{StoreError, Timers, TimersError};
 
-use crate::access::{KeyFile, private_file};
+use crate::access::{KeyRing, key_store, private_file};
 use crate::config::{BadConfig, ServerConfig};
 use crate::deliver::Secret;
 use crate::router::router;
@@ -97,13 +97,31 @@ impl Server {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub async fn bind(config: ServerConfig) -> Result<Server, ServeError> {
+        Server::listen(config, None).await
+    }
+
+    /// Listens, for timers that the caller has opened. `config.store` still says where API keys and the secret of webhooks are.
+    ///
+    /// # Errors
+    /// The options contradict each other, or the address cannot be listened on.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub async fn bind_with(config: ServerConfig, timers: Timers) -> Result<Server, ServeError> {
+        Server::listen(config, Some(timers)).await
+    }
+
+    async fn listen(config: ServerConfig, timers: Option<Timers>) -> Result<Server, ServeError> {
         let tls = tls_acceptor(&config)?;
-        check_exposure(&config)?;
+        let keys = open_keys(&config).await?;
         let listener =
             TcpListener::bind(config.listen).await.map_err(|error| ServeError::Listen(config.listen, error))?;
-        let timers = open_timers(&config).await?;
+        let timers = match timers {
+            Some(timers) => timers,
+            None => open_timers(&config).await?,
+        };
         let config = with_secret(config)?;
-        let state = AppState::new(timers, config)?;
+        let state = AppState::new(timers, config, keys)?;
         Ok(Server { listener, tls, state })
     }
 
@@ -193,18 +211,19 @@ async fn open_timers(config: &ServerConfig) -> Result<Timers, ServeError> {
     Ok(builder.build(store)?)
 }
 
-/// Refuses an address that others can reach, unless requests need a key or the operator says that they need none (O3).
-fn check_exposure(config: &ServerConfig) -> Result<(), BadConfig> {
-    let keys = KeyFile::of(config);
-    let has_keys = !keys.list().map_err(|error| BadConfig::new(error.to_string()))?.is_empty();
-    if config.listen.ip().is_loopback() || has_keys || config.allow_unauthenticated {
-        return Ok(());
+/// Reads the API keys. Refuses an address that others can reach, unless there are keys or the operator says that requests need none (O3).
+async fn open_keys(config: &ServerConfig) -> Result<KeyRing, BadConfig> {
+    let wrong = |error: &dyn fmt::Display| BadConfig::new(error.to_string());
+    let store = key_store(config).map_err(|error| wrong(&error))?;
+    let keys = KeyRing::open(store).await.map_err(|error| wrong(&error))?;
+    if config.listen.ip().is_loopback() || keys.fresh().await.is_required() || config.allow_unauthenticated {
+        return Ok(keys);
     }
     Err(BadConfig::new(format!(
         "{} can be reached by others, and there is no API key in {}. Make one with `tourbillon key create`, or allow everybody with \
          --allow-unauthenticated",
         config.listen,
-        keys.path().display()
+        keys.place()
     )))
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tourbillon_durable::Timers;
 
-use crate::access::{Gate, KeyFile, KeyRing, PendingLimits, Rates};
+use crate::access::{Gate, KeyRing, PendingLimits, Rates};
 use crate::config::{BadConfig, ServerConfig};
 use crate::counters::Counters;
 use crate::deliver::{DeliveryPlaces, Queues, WEBHOOK_KIND, Webhooks};
@@ -32,9 +32,8 @@ struct StateInner {
 
 impl AppState {
     /// Puts the parts together, and registers the handler of webhooks.
-    pub(crate) fn new(timers: Timers, config: ServerConfig) -> Result<AppState, BadConfig> {
+    pub(crate) fn new(timers: Timers, config: ServerConfig, keys: KeyRing) -> Result<AppState, BadConfig> {
         let wrong = |error: &dyn std::fmt::Display| BadConfig::new(error.to_string());
-        let keys = KeyRing::open(KeyFile::of(&config)).map_err(|error| wrong(&error))?;
         let places = DeliveryPlaces::new(&config);
         let webhooks = Webhooks::new(&config, places.clone())?;
         let send = webhooks.clone();

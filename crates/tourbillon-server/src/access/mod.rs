@@ -14,6 +14,6 @@ pub use self::identity::Access;
 pub(crate) use self::identity::Identity;
 pub(crate) use self::keys::KeyRing;
 pub(crate) use self::keys::private_file;
-pub use self::keys::{ApiKey, KeyFile, KeyFileError, NewKey};
+pub use self::keys::{ApiKey, KeyFuture, KeyStore, KeyStoreError, NewKey, key_store};
 pub(crate) use self::pending::PendingLimits;
 pub(crate) use self::rates::Rates;

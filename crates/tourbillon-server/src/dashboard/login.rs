@@ -27,7 +27,7 @@ pub(super) async fn login(State(state): State<AppState>, headers: HeaderMap, For
         return problem_page(None, StatusCode::FORBIDDEN, "The form was refused", detail);
     }
     let key = form.key.trim();
-    if state.keys().find(key).is_none() {
+    if state.keys().fresh().await.find(key).is_none() {
         return show(
             Some("This key is not valid. It was mistyped, revoked, or belongs to another server."),
             StatusCode::FORBIDDEN,

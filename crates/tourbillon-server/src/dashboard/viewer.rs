@@ -26,7 +26,7 @@ impl FromRequestParts<AppState> for Viewer {
         match parts.extensions.get::<Identity>() {
             Some(identity) => Ok(Viewer {
                 can_write: identity.can_write(),
-                is_signed_in: state.keys().is_required(),
+                is_signed_in: state.keys().fresh().await.is_required(),
                 identity: identity.clone(),
             }),
             None => Err(Redirect::to("/login").into_response()),

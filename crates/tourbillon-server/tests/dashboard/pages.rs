@@ -6,7 +6,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::json;
 use tourbillon_client::{ClientError, EventFilter, NewTimer};
-use tourbillon_server::{KeyFile, NewKey, ServerConfig};
+use tourbillon_server::{NewKey, ServerConfig, key_store};
 
 use crate::server::TestServer;
 
@@ -161,10 +161,12 @@ fn o3_with_keys_a_browser_has_to_sign_in_and_sees_only_what_its_key_allows() {
     let keys = tempfile::tempdir().expect("a directory");
     let path = keys.path().join("keys.json");
     let config = ServerConfig { keys_file: Some(path.clone()), ..ServerConfig::default() };
-    let file = KeyFile::of(&config);
+    let store = key_store(&config).expect("a place");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let key = |namespaces: Option<&str>, read_only| {
         let namespaces = namespaces.map(|one| vec![one.to_owned()]);
-        file.create(NewKey { name: "test".to_owned(), namespaces, read_only }).expect("a key")
+        let new = NewKey { name: "test".to_owned(), namespaces, read_only };
+        runtime.block_on(store.create(new)).expect("a key")
     };
     let (admin, shop) = (key(None, false), key(Some("shop"), true));
     let server = TestServer::with(|config| config.keys_file = Some(path));

@@ -1,31 +1,32 @@
 //! Keys, namespaces, limits, TLS.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::json;
 use tempfile::tempdir;
-use tourbillon_server::{KeyFile, NewKey, Server, ServerConfig};
+use tourbillon_server::{KeyStore, NewKey, Server, ServerConfig, key_store};
 
 use crate::support::{TestServer, answer, until};
 
-fn make_key(file: &KeyFile, namespaces: Option<&[&str]>, read_only: bool) -> String {
+async fn make_key(keys: &dyn KeyStore, namespaces: Option<&[&str]>, read_only: bool) -> String {
     let namespaces = namespaces.map(|all| all.iter().map(|one| (*one).to_owned()).collect());
-    file.create(NewKey { name: "test".to_owned(), namespaces, read_only }).unwrap()
+    keys.create(NewKey { name: "test".to_owned(), namespaces, read_only }).await.unwrap()
 }
 
-fn key_file(directory: &std::path::Path) -> KeyFile {
-    let config = ServerConfig { keys_file: Some(directory.join("keys.json")), ..ServerConfig::default() };
-    KeyFile::of(&config)
+fn key_file(directory: &std::path::Path) -> (Arc<dyn KeyStore>, PathBuf) {
+    let path = directory.join("keys.json");
+    (key_store(&ServerConfig { keys_file: Some(path.clone()), ..ServerConfig::default() }).unwrap(), path)
 }
 
 #[tokio::test]
 async fn o3_without_a_key_nothing_is_told_and_a_revoked_key_ends() {
     let directory = tempdir().unwrap();
-    let file = key_file(directory.path());
-    let key = make_key(&file, None, false);
-    let mut server =
-        TestServer::start(directory.path(), |config| config.keys_file = Some(file.path().to_owned())).await;
+    let (keys, file) = key_file(directory.path());
+    let key = make_key(&*keys, None, false).await;
+    let mut server = TestServer::start(directory.path(), |config| config.keys_file = Some(file)).await;
     let timer = json!({"after": "1h", "deliver": {"queue": "q"}});
     for wrong in [None, Some("tbk_0000_guess"), Some("Bearer"), Some(&key[..key.len() - 1])] {
         server.set_key(wrong);
@@ -43,7 +44,7 @@ async fn o3_without_a_key_nothing_is_told_and_a_revoked_key_ends() {
     server.create(timer.clone()).await;
     let page = reqwest::Client::new().get(format!("{}/", server.base)).basic_auth("any", Some(&key));
     assert_eq!(page.send().await.unwrap().status(), 200, "a browser presents the key as its password");
-    file.revoke(&key[4..20]).unwrap();
+    assert!(keys.revoke(&key[4..20]).await.unwrap());
     until(async || server.post("/v1/timers", timer.clone()).await.0 == 401).await;
     server.stop().await;
 }
@@ -51,11 +52,11 @@ async fn o3_without_a_key_nothing_is_told_and_a_revoked_key_ends() {
 #[tokio::test]
 async fn o3_a_key_sees_and_changes_only_its_own_namespaces() {
     let directory = tempdir().unwrap();
-    let file = key_file(directory.path());
-    let (all, shop, reader) =
-        (make_key(&file, None, false), make_key(&file, Some(&["shop"]), false), make_key(&file, Some(&["bank"]), true));
-    let mut server =
-        TestServer::start(directory.path(), |config| config.keys_file = Some(file.path().to_owned())).await;
+    let (keys, file) = key_file(directory.path());
+    let all = make_key(&*keys, None, false).await;
+    let shop = make_key(&*keys, Some(&["shop"]), false).await;
+    let reader = make_key(&*keys, Some(&["bank"]), true).await;
+    let mut server = TestServer::start(directory.path(), |config| config.keys_file = Some(file)).await;
     server.set_key(Some(&all));
     let of_bank = json!({"namespace": "bank", "key": "k", "after": "0s", "deliver": {"queue": "q"}});
     let id = server.create(of_bank.clone()).await;

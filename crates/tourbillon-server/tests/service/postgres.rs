@@ -2,29 +2,36 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::tempdir;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio_postgres::config::Host;
+use tourbillon_server::{NewKey, ServerConfig, key_store};
 use tourbillon_tools::postgres::url;
 
 use crate::support::{TestServer, until};
 
 /// Returns a database of its own for a test; `None` on a machine without PostgreSQL, after saying so.
-async fn database() -> Option<(String, tokio_postgres::Client)> {
+pub(crate) async fn database() -> Option<(String, tokio_postgres::Client)> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let url = tokio::task::spawn_blocking(url).await.unwrap()?;
     let name = format!("service_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(url).await;
     client.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
     Some((url.replace("dbname=postgres", &format!("dbname={name}")), client))
 }
 
-async fn node(directory: &std::path::Path, url: &str) -> TestServer {
-    TestServer::start(directory, |config| {
-        config.store = url.to_owned();
-        config.keys_file = Some(directory.join("none.json"));
-    })
-    .await
+/// Connects to a database of a test.
+pub(crate) async fn connect(url: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+pub(crate) async fn node(directory: &std::path::Path, url: &str) -> TestServer {
+    TestServer::start(directory, |config| config.store = url.to_owned()).await
 }
 
 fn due(key: &str) -> Value {
@@ -121,4 +128,153 @@ async fn a_lost_connection_to_the_database_is_503_at_most_and_passes() {
         keys.extend(pulled.iter().map(|timer| timer["key"].clone()));
     }
     node.stop().await;
+}
+
+/// A way to the database that a test can block.
+struct Proxy {
+    port: u16,
+    is_open: tokio::sync::watch::Sender<bool>,
+}
+
+impl Proxy {
+    async fn start(url: &str) -> Proxy {
+        let server: tokio_postgres::Config = url.parse().unwrap();
+        let (host, port) = (server.get_hosts()[0].clone(), server.get_ports().first().copied().unwrap_or(5432));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy =
+            Proxy { port: listener.local_addr().unwrap().port(), is_open: tokio::sync::watch::Sender::new(true) };
+        let is_open = proxy.is_open.subscribe();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(forward(stream, host.clone(), port, is_open.clone()));
+            }
+        });
+        proxy
+    }
+
+    /// Returns the address of the database by this way.
+    fn url(&self, url: &str) -> String {
+        let server: tokio_postgres::Config = url.parse().unwrap();
+        let (user, name) = (server.get_user().unwrap_or("postgres"), server.get_dbname().unwrap());
+        format!("host=127.0.0.1 port={} user={user} dbname={name}", self.port)
+    }
+}
+
+/// Passes bytes on until the way is blocked; then the connection ends.
+async fn forward(mut client: TcpStream, host: Host, port: u16, mut is_open: tokio::sync::watch::Receiver<bool>) {
+    if !*is_open.borrow() {
+        return;
+    }
+    let passed = async {
+        match host {
+            Host::Unix(folder) => {
+                let mut server = UnixStream::connect(folder.join(format!(".s.PGSQL.{port}"))).await?;
+                copy_bidirectional(&mut client, &mut server).await
+            }
+            Host::Tcp(name) => {
+                let mut server = TcpStream::connect((name, port)).await?;
+                copy_bidirectional(&mut client, &mut server).await
+            }
+        }
+    };
+    tokio::select! {
+        _ = passed => {}
+        _ = is_open.wait_for(|is_open| !is_open) => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn o2_a_database_that_is_gone_is_503_with_a_time_to_try_again_and_comes_back() {
+    let Some((url, _client)) = database().await else { return };
+    let directory = tempdir().unwrap();
+    let proxy = Proxy::start(&url).await;
+    let node = node(directory.path(), &proxy.url(&url)).await;
+    node.create(due("before")).await;
+    proxy.is_open.send_replace(false);
+    until(async || node.get("/readyz").await.0 == 503).await;
+    for (method, path, body) in [
+        (Method::POST, "/v1/timers", due("during")),
+        (Method::POST, "/v1/timers/batch", json!({"timers": [due("batch")]})),
+        (Method::POST, "/v1/cancel", json!({"key": "before"})),
+        (Method::POST, "/v1/queues/q/pull", json!({})),
+        (Method::GET, "/v1/timers", Value::Null),
+    ] {
+        let request = node.request(method, path).header("content-type", "application/json").body(body.to_string());
+        let response = request.send().await.unwrap();
+        let (status, wait) = (response.status().as_u16(), response.headers().get("retry-after").cloned());
+        let problem: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+        // A batch has a status for each of its timers.
+        if status == 200 {
+            assert_eq!(problem["results"][0]["status"], 503, "{path}: {problem}");
+            continue;
+        }
+        assert_eq!((status, problem["type"].as_str().unwrap()), (503, "/problems/unavailable"), "{path}");
+        assert!(wait.is_some_and(|wait| wait.to_str().unwrap().parse::<u64>().is_ok()), "{path}");
+    }
+    assert_eq!(node.get("/healthz").await.0, 200, "the process lives");
+    let (_, metrics) = node.get("/metrics").await;
+    assert!(metrics.as_str().unwrap().contains("tourbillon_store_up 0"));
+    proxy.is_open.send_replace(true);
+    until(async || node.get("/readyz").await.0 == 200).await;
+    let mut keys = Vec::new();
+    until(async || {
+        let (status, answer) = node.post("/v1/queues/q/pull", json!({"max": 10, "lease": "10m"})).await;
+        let pulled = answer["timers"].as_array().filter(|_| status == 200).cloned().unwrap_or_default();
+        keys.extend(pulled.iter().map(|timer| timer["key"].clone()));
+        keys.contains(&json!("before"))
+    })
+    .await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn o3_o9_keys_in_the_database_are_those_of_all_nodes_at_once() {
+    let Some((url, _client)) = database().await else { return };
+    let directory = tempdir().unwrap();
+    let config = ServerConfig { store: url.clone(), ..ServerConfig::default() };
+    let keys = key_store(&config).unwrap();
+    assert!(keys.list().await.unwrap().is_empty(), "there is no table yet");
+    assert!(!keys.revoke("nobody").await.unwrap());
+    let new = |namespaces: Option<&str>, read_only| {
+        let namespaces = namespaces.map(|one| vec![one.to_owned()]);
+        NewKey { name: "O'Hara; \u{1f511}".to_owned(), namespaces, read_only }
+    };
+    // The first key is made before the first node has made the schema.
+    let admin = keys.create(new(None, false)).await.unwrap();
+    let reader = keys.create(new(Some("shop"), true)).await.unwrap();
+    let listed = keys.list().await.unwrap();
+    assert_eq!(listed.iter().map(|key| key.id.as_str()).collect::<Vec<_>>(), [&admin[4..20], &reader[4..20]]);
+    assert_eq!(
+        (listed[1].name.as_str(), listed[1].namespaces.as_deref()),
+        ("O'Hara; \u{1f511}", Some(&["shop".to_owned()][..]))
+    );
+    assert!(listed[1].created.ends_with('Z'), "{}", listed[1].created);
+    let stored: String = connect(&url)
+        .await
+        .query_one("SELECT string_agg(k::text, ' ') FROM tourbillon.api_keys k", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert!(!stored.contains(&admin[21..]) && !stored.contains(&reader[21..]), "secrets are not stored");
+
+    let mut nodes = [node(directory.path(), &url).await, node(directory.path(), &url).await];
+    let timer = json!({"namespace": "shop", "after": "1h", "deliver": {"queue": "q"}});
+    for node in &mut nodes {
+        assert_eq!(node.post("/v1/timers", timer.clone()).await.0, 401);
+        node.set_key(Some(&reader));
+        assert_eq!(node.get("/v1/timers?namespace=shop").await.0, 200);
+        assert_eq!(node.post("/v1/timers", timer.clone()).await.0, 403);
+        node.set_key(Some(&admin));
+        assert_eq!(node.post("/v1/timers", timer.clone()).await.0, 201);
+    }
+    assert!(keys.revoke(&admin[4..20]).await.unwrap() && !keys.revoke(&admin[4..20]).await.unwrap());
+    for node in &nodes {
+        until(async || node.post("/v1/timers", timer.clone()).await.0 == 401).await;
+    }
+    for node in nodes {
+        node.stop().await;
+    }
+    // An address that others can reach is allowed, because there is a key.
+    let exposed = ServerConfig { listen: ([0, 0, 0, 0], 0).into(), ..config };
+    drop(tourbillon_server::Server::bind(exposed).await.unwrap());
 }
