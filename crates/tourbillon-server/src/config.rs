@@ -31,8 +31,8 @@ pub struct ServerConfig {
     pub tls_cert: Option<PathBuf>,
     /// The private key for TLS, as a PEM file.
     pub tls_key: Option<PathBuf>,
-    /// The file of the API keys. `keys.json` in the directory of an embedded store by default, `tourbillon-keys.json` in the current
-    /// directory otherwise.
+    /// The file of the API keys. By default `keys.json` in the directory of an embedded store; with a store in PostgreSQL the keys are in
+    /// the database, unless this is given.
     pub keys_file: Option<PathBuf>,
     /// Whether an address that other machines can reach is allowed without API keys.
     pub allow_unauthenticated: bool,
@@ -201,23 +201,30 @@ impl ServerConfig {
         environment: impl Fn(&str) -> Option<String>,
         overrides: impl IntoIterator<Item = (String, Value)>,
     ) -> Result<ServerConfig, BadConfig> {
-        let mut value = to_value(&ServerConfig::default());
-        let mut names = Vec::new();
-        leaf_paths(&value, "", &mut names);
+        let defaults = to_value(&ServerConfig::default());
+        let (mut value, mut names) = (defaults.clone(), Vec::new());
+        leaf_paths(&defaults, "", &mut names);
         if let Some(text) = toml {
             let file: Value = toml::from_str(text).map_err(|error| BadConfig(error.to_string()))?;
             merge(&mut value, file);
+            // The options of the file alone, so that an error is told of the file.
+            parse(value.clone()).map_err(|error| BadConfig(format!("the options of the file are wrong: {error}")))?;
         }
         for path in &names {
             let name = variable(path);
             if let Some(text) = environment(&name) {
-                set(&mut value, path, from_text(path, &text));
+                let given = from_text(path, &text);
+                // A text may look like a number.
+                let given = if check(&defaults, path, &given).is_ok() { given } else { Value::String(text) };
+                check(&defaults, path, &given).map_err(|error| BadConfig(format!("{name} is wrong: {error}")))?;
+                set(&mut value, path, given);
             }
         }
         for (path, given) in overrides {
+            check(&defaults, &path, &given).map_err(|error| BadConfig(format!("`{path}` is wrong: {error}")))?;
             set(&mut value, &path, given);
         }
-        serde_json::from_value(value).map_err(|error| BadConfig(format!("the options are wrong: {error}")))
+        parse(value).map_err(|error| BadConfig(format!("the options are wrong: {error}")))
     }
 
     /// Returns the options as an operator would want to see them: without secrets.
@@ -264,6 +271,17 @@ impl ServerConfig {
     pub fn namespace(&self, namespace: &str) -> &NamespaceLimits {
         self.namespaces.get(namespace).unwrap_or(&self.namespace_defaults)
     }
+}
+
+fn parse(value: Value) -> Result<ServerConfig, serde_json::Error> {
+    serde_json::from_value(value)
+}
+
+/// Checks that an option can have a value.
+fn check(defaults: &Value, path: &str, given: &Value) -> Result<(), serde_json::Error> {
+    let mut changed = defaults.clone();
+    set(&mut changed, path, given.clone());
+    parse(changed).map(drop)
 }
 
 fn to_value(config: &ServerConfig) -> Value {
@@ -360,6 +378,39 @@ mod tests {
     fn an_unknown_option_is_an_error_that_names_it() {
         let error = ServerConfig::layered(Some("[webhooks]\ntime_limit = '1s'\n"), none, []).unwrap_err();
         assert!(error.to_string().contains("time_limit"), "{error}");
+    }
+
+    #[test]
+    fn an_option_that_cannot_be_understood_is_named_with_the_place_where_it_was_given() {
+        let wrong = |name: &'static str, text: &'static str| {
+            let environment = move |asked: &str| (asked == name).then(|| text.to_owned());
+            ServerConfig::layered(None, environment, []).map_err(|error| error.to_string())
+        };
+        assert!(wrong("TOURBILLON_LISTEN", "nowhere").unwrap_err().contains("TOURBILLON_LISTEN is wrong"));
+        assert!(wrong("TOURBILLON_LIMITS_BODY", "large").unwrap_err().contains("TOURBILLON_LIMITS_BODY is wrong"));
+        assert_eq!(wrong("TOURBILLON_STORE", "4711").unwrap().store, "4711", "a text may look like a number");
+        let flag = [("webhooks.timeout".to_owned(), Value::from("soon"))];
+        let error = ServerConfig::layered(None, none, flag).unwrap_err().to_string();
+        assert!(error.contains("`webhooks.timeout` is wrong") && error.contains("soon"), "{error}");
+        let error = ServerConfig::layered(Some("[limits]\nbody = 'large'\n"), none, []).unwrap_err().to_string();
+        assert!(error.contains("of the file"), "{error}");
+    }
+
+    #[test]
+    fn the_packaged_file_shows_every_option() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/config.toml");
+        let packaged = std::fs::read_to_string(path).unwrap();
+        assert!(ServerConfig::layered(Some(&packaged), none, []).is_ok());
+        // Lines such as `#listen = ...` and `#[webhooks]`, but no sentences.
+        let is_option = |line: &str| line.starts_with(|first: char| first == '[' || first.is_ascii_lowercase());
+        let shown = packaged.lines().map(|line| line.strip_prefix('#').unwrap_or(line)).filter(|line| is_option(line));
+        let shown = shown.collect::<Vec<_>>().join("\n");
+        ServerConfig::layered(Some(&shown), none, []).unwrap();
+        let (mut named, mut all) = (Vec::new(), Vec::new());
+        leaf_paths(&toml::from_str(&shown).unwrap(), "", &mut named);
+        leaf_paths(&to_value(&ServerConfig::default()), "", &mut all);
+        let missing: Vec<_> = all.iter().filter(|path| !named.contains(path)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 
     #[test]
