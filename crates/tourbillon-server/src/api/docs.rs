@@ -98,7 +98,7 @@ pub(super) async fn page(Extension(documents): Extension<Documents>) -> impl Int
     (headers, documents.page.to_string())
 }
 
-const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}\
+const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}html{color-scheme:light dark}\
 code,pre{font-family:ui-monospace,monospace;font-size:.9em}h2{margin-top:2.5rem;border-top:1px solid #8886;padding-top:1rem}\
 table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:top;padding:.25rem .75rem .25rem 0;border-bottom:1px solid #8884}\
 .m{font-weight:700;text-transform:uppercase}nav li{list-style:none}nav ul{padding:0}";
@@ -142,7 +142,11 @@ fn operations(description: &Value) -> Vec<(&String, &String, &Value)> {
     let operations = paths.flat_map(|(path, methods)| {
         methods.as_object().into_iter().flatten().map(move |(method, operation)| (path, method, operation))
     });
-    operations.collect()
+    let mut operations: Vec<_> = operations.collect();
+    // What a reader looks for first comes first; within a group the order of the description stays.
+    const GROUPS: [&str; 6] = ["/v1/timers", "/v1/cancel", "/v1/queues", "/v1/dead-letters", "/v1/events", ""];
+    operations.sort_by_key(|(path, ..)| GROUPS.iter().position(|group| path.starts_with(group)));
+    operations
 }
 
 fn render_operation(html: &mut String, path: &str, method: &str, operation: &Value) {
@@ -242,8 +246,10 @@ fn link(reference: &str) -> String {
     format!("<a href='#schema-{name}'>{name}</a>")
 }
 
+/// Returns a text with what is between backticks as code.
 fn text(value: &Value) -> String {
-    escape(value.as_str().unwrap_or_default())
+    let parts = value.as_str().unwrap_or_default().split('`').map(escape).enumerate();
+    parts.map(|(index, part)| if index % 2 == 1 { format!("<code>{part}</code>") } else { part }).collect()
 }
 
 fn escape(text: &str) -> String {
