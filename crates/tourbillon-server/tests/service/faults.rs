@@ -1,7 +1,7 @@
 //! Faults: overload, slow and broken clients, a full disk, the death of the process.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use reqwest::Method;
@@ -132,7 +132,7 @@ async fn a_client_that_hangs_up_during_a_create_can_ask_again_with_its_key() {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_creates_and_nothing_else() {
+async fn o2_a_full_disk_refuses_creates_and_nothing_else() {
     let directory = tempdir().unwrap();
     let timer = json!({"key": "a", "after": "0s", "deliver": {"queue": "q"}});
     let server = TestServer::start(directory.path(), |_| {}).await;
@@ -142,6 +142,13 @@ async fn a_full_disk_refuses_creates_and_nothing_else() {
     let server = TestServer::start(directory.path(), |config| config.disk_reserve = u64::MAX).await;
     let (status, problem) = server.post("/v1/timers", json!({"after": "1h", "deliver": {"queue": "q"}})).await;
     assert_eq!((status, &problem["type"]), (507, &json!("/problems/store-full")));
+    assert!(problem["detail"].as_str().unwrap().contains("free some space"), "{problem}");
+    let create = server.request(Method::POST, "/v1/timers").header("content-type", "application/json");
+    let refused = create.body(json!({"after": "1h", "deliver": {"queue": "q"}}).to_string()).send().await.unwrap();
+    assert!(refused.headers()["retry-after"].to_str().unwrap().parse::<u64>().is_ok());
+    let batch = json!({"timers": [{"after": "1h", "deliver": {"queue": "q"}}]});
+    let (_, answer) = server.post("/v1/timers/batch", batch).await;
+    assert_eq!(answer["results"][0]["status"], 507, "{answer}");
     let pulled = server.pull("q", json!({"wait": "10s"})).await;
     let (_, acked) = server.post("/v1/queues/q/ack", json!({"receipts": [pulled[0]["receipt"]]})).await;
     assert_eq!(acked["accepted"], 1);
@@ -159,21 +166,71 @@ async fn server_process() {
     server.run(std::future::pending()).await.unwrap();
 }
 
+/// Starts a server in a process of its own, and returns its address. What it writes as errors can be read.
+fn start_process(store: &std::path::Path) -> (Child, String) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "faults::server_process", "--nocapture"])
+        .env(STORE, store)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let address = lines.map_while(Result::ok).find_map(|line| Some(line.split_once("listening on ")?.1.to_owned()));
+    (child, address.expect("the server starts"))
+}
+
+#[tokio::test]
+async fn header_and_log_injection_find_no_way_out_of_a_request() {
+    let directory = tempdir().unwrap();
+    let (mut child, address) = start_process(&directory.path().join("store"));
+    let send = async |request: String| {
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        read_all(stream).await
+    };
+    let close = "host: localhost\r\nconnection: close";
+    for path in
+        ["/v1/timers/%0d%0ax-evil:%201", "/%0d%0ax-evil:%201", "/v1/timers?key=%0d%0ax-evil:1", "/v1/evil%1b[31m"]
+    {
+        let answer = send(format!("GET {path} HTTP/1.1\r\n{close}\r\nuser-agent: evil \u{1b}[31m\r\n\r\n")).await;
+        let (head, _) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(!head.to_ascii_lowercase().contains("evil"), "{head}");
+    }
+    let post = async |body: Value| {
+        let body = body.to_string();
+        let head = format!("POST /v1/timers HTTP/1.1\r\n{close}\r\ncontent-type: application/json");
+        send(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len())).await
+    };
+    for (name, value) in
+        [("x-a", "1\r\nx-evil: 1"), ("x-evil\r\nx-b", "1"), ("x-evil: 1", "1"), ("webhook-signature", "evil")]
+    {
+        let webhook = json!({"url": "https://example.com/", "headers": {name: value}});
+        let answer = post(json!({"after": "1h", "deliver": {"webhook": webhook}})).await;
+        assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
+    }
+    for url in ["https://example.com/\r\nx-evil: 1", "https://evil\n.test/"] {
+        // What a URL cannot have is removed or escaped by its parser, or the URL is refused: it is never sent as it is.
+        let answer = post(json!({"after": "1h", "deliver": {"webhook": {"url": url}}})).await;
+        assert!(answer.starts_with("HTTP/1.1 4") || answer.starts_with("HTTP/1.1 201"), "{answer}");
+    }
+    for key in ["evil\u{1b}[31m", "evil\nsecond line"] {
+        assert!(post(json!({"key": key, "after": "1h", "deliver": {"queue": "q"}})).await.starts_with("HTTP/1.1 422"));
+    }
+    child.kill().unwrap();
+    let written = child.wait_with_output().unwrap().stderr;
+    let written = String::from_utf8_lossy(&written);
+    assert!(!written.contains("evil"), "the log has what a client sent: {written:?}");
+}
+
 #[tokio::test]
 async fn q1_what_was_acknowledged_before_a_kill_is_there_afterwards() {
     let directory = tempdir().unwrap();
     let store = directory.path().join("store");
     let mut acknowledged = Vec::new();
     for round in 0..2 {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "faults::server_process", "--nocapture"])
-            .env(STORE, &store)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = lines.map_while(Result::ok).find_map(|line| Some(line.split_once("listening on ")?.1.to_owned()));
-        let url = format!("http://{}/v1/timers", address.expect("the server starts"));
+        let (mut child, address) = start_process(&store);
+        let url = format!("http://{address}/v1/timers");
         let client = reqwest::Client::new();
         let writers = (0..16).map(|writer| {
             let (client, url) = (client.clone(), url.clone());

@@ -22,19 +22,19 @@ use crate::support::{TestServer, until};
 
 /// A host that answers as the path says, and remembers what it got.
 #[derive(Clone, Default)]
-struct Sink {
+pub(crate) struct Sink {
     received: Arc<Mutex<Vec<Received>>>,
 }
 
 #[derive(Clone)]
-struct Received {
+pub(crate) struct Received {
     path: String,
     headers: HeaderMap,
     body: Bytes,
 }
 
 impl Sink {
-    async fn start() -> (Sink, SocketAddr) {
+    pub(crate) async fn start() -> (Sink, SocketAddr) {
         let sink = Sink::default();
         let app = Router::new().route("/{path}", post(receive)).with_state(sink.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -43,7 +43,7 @@ impl Sink {
         (sink, address)
     }
 
-    fn received(&self, path: &str) -> Vec<Received> {
+    pub(crate) fn received(&self, path: &str) -> Vec<Received> {
         self.received.lock().unwrap().iter().filter(|one| one.path == path).cloned().collect()
     }
 }
@@ -62,6 +62,7 @@ async fn receive(
     let mut answer = HeaderMap::new();
     match path.as_str() {
         "hang" => tokio::time::sleep(Duration::from_secs(600)).await,
+        "slow" => tokio::time::sleep(Duration::from_secs(2)).await,
         "flaky" if count == 1 => return (StatusCode::INTERNAL_SERVER_ERROR, answer),
         "busy" if count == 1 => {
             answer.insert("retry-after", "1".parse().unwrap());
@@ -202,6 +203,30 @@ async fn v7_a_host_that_hangs_delays_nobody_else() {
     assert_eq!(sink.received("hang").len(), 2, "no more than its places");
     let stopped = tokio::time::timeout(Duration::from_secs(20), server.stop_anyhow()).await;
     assert!(stopped.is_ok(), "the shutdown has a limit");
+}
+
+#[tokio::test]
+async fn v7_a_host_that_is_slow_delays_nobody_else() {
+    let (slow_sink, slow) = Sink::start().await;
+    let (other_sink, other) = Sink::start().await;
+    let directory = tempdir().unwrap();
+    let server = TestServer::start(directory.path(), |config| {
+        allow(config, slow);
+        allow(config, other);
+        (config.webhooks.concurrency, config.webhooks.host_concurrency) = (16, 2);
+        config.shutdown = Duration::from_millis(200);
+    })
+    .await;
+    // Two at a time, each of which takes two seconds: more than a minute in all. Those of the other host are due after them.
+    let to = |address: SocketAddr, path: &str| json!({"after": "0s", "deliver": {"webhook": {"url": format!("http://{address}/{path}")}}});
+    let slow_ones: Vec<_> = (0..80).map(|_| to(slow, "slow")).collect();
+    server.post("/v1/timers/batch", json!({"timers": slow_ones})).await;
+    until(async || !slow_sink.received("slow").is_empty()).await;
+    let quick_ones: Vec<_> = (0..40).map(|_| to(other, "ok")).collect();
+    server.post("/v1/timers/batch", json!({"timers": quick_ones})).await;
+    until(async || other_sink.received("ok").len() == 40).await;
+    assert!(slow_sink.received("slow").len() < 80, "the slow host is not done yet");
+    server.stop_anyhow().await;
 }
 
 #[tokio::test]
