@@ -78,10 +78,9 @@ pub(crate) fn run(options: &PendingOptions, report: &mut BenchReport) {
     let pending = options.numbers(if choice.common.quick { PENDING_QUICK } else { PENDING });
     for &pending in pending.iter().filter(|&&pending| pending > 0) {
         let rounds = choice.rounds(3, 1, RoundLength::Long);
-        let rounds = match pending {
-            ..=JUDGED => rounds,
-            ..=OFTEN => RoundCount::same(rounds.others),
-            _ => RoundCount::same(1),
+        let rounds = match pending <= JUDGED {
+            true => rounds,
+            false => RoundCount::same(if pending <= OFTEN { rounds.others } else { 1 }),
         };
         let systems = SYSTEMS.iter().filter(|system| choice.includes(system) && has_memory_for(system, pending));
         let entries = systems.map(|system| entry(system, pending)).collect();
