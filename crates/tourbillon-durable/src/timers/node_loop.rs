@@ -279,11 +279,14 @@ impl NodeLoop {
             Ok(ownership) if self.config.store.has_other_writers() => {
                 let offset = self.clocks.offset_of(ownership.now, sent);
                 let off = Duration::from_micros(offset.unsigned_abs());
-                if off > self.clocks.max_skew {
+                let is_clock_off = off > self.clocks.max_skew;
+                // Also if it is off too far: workers of this node still pull what is due by the store's clock.
+                self.clocks.offset.store(offset, Ordering::Relaxed);
+                self.stats.change(|stats| (stats.clock_skew, stats.is_clock_off) = (off, is_clock_off));
+                if is_clock_off {
                     let text = format!("the clock of this machine is off by {off:?} from the store's: set it right");
                     Err(StoreError::Unavailable(text))
                 } else {
-                    self.clocks.offset.store(offset, Ordering::Relaxed);
                     Ok(ownership)
                 }
             }

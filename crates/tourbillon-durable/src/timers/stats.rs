@@ -27,6 +27,10 @@ pub struct DeliveryStats {
     pub running: usize,
     /// Whether this process delivers timers at the moment: it owns a shard.
     pub is_owner: bool,
+    /// How far the clock of this machine was off from the store's at the last sign of life; zero for a store that has no clock of its own.
+    pub clock_skew: Duration,
+    /// Whether this process owns no timers because its clock is off by more than [`max_clock_skew`](super::TimersBuilder::max_clock_skew) (O1).
+    pub is_clock_off: bool,
     /// Whether the store is paused, as far as this process knows.
     pub is_paused: bool,
     /// Requests that wait for the store: at the limit of [`waiting_requests`](super::TimersBuilder::waiting_requests) further ones wait to be sent (O2).
