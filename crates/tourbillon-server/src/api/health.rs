@@ -21,7 +21,8 @@ pub(super) async fn healthz() -> &'static str {
 
 /// Whether the server can work
 ///
-/// The store answers. A node that owns no shard can still take requests.
+/// The store answers. A node that owns no shard can still take requests. If it owns none because its clock is off from the store's (O1), the
+/// text says so.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", security(()),
     responses(
@@ -29,11 +30,21 @@ pub(super) async fn healthz() -> &'static str {
         (status = 503, description = "It cannot: the store does not answer.", body = Problem, content_type = "application/problem+json"),
     ),
 )]
-pub(super) async fn readyz(State(state): State<AppState>) -> Result<&'static str, Problem> {
+pub(super) async fn readyz(State(state): State<AppState>) -> Result<String, Problem> {
     let probe = state.timers().get_key("tourbillon.readyz", "probe");
     match tokio::time::timeout(READY_TIME, probe).await {
-        Ok(Ok(_)) => Ok("ready\n"),
+        Ok(Ok(_)) => Ok(ready(&state)),
         Ok(Err(error)) => Err(Problem::unavailable(error.to_string())),
         Err(_) => Err(Problem::unavailable(format!("the store did not answer within {READY_TIME:?}"))),
     }
+}
+
+/// Returns what a node says that can take requests.
+fn ready(state: &AppState) -> String {
+    let stats = state.timers().stats();
+    if !stats.is_clock_off {
+        return "ready\n".to_owned();
+    }
+    let off = stats.clock_skew;
+    format!("ready, but this node delivers nothing: its clock is off by {off:?} from the store's, set it right\n")
 }

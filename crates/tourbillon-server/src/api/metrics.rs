@@ -70,6 +70,10 @@ async fn store(page: &mut Page, state: &AppState) {
 fn deliveries(page: &mut Page, state: &AppState) {
     let stats = state.timers().stats();
     page.gauge("tourbillon_node_is_owner", "Whether this node delivers timers.", u64::from(stats.is_owner));
+    page.head("tourbillon_clock_skew_seconds", "gauge", "How far this machine's clock is off from the store's.");
+    page.line("tourbillon_clock_skew_seconds", &[], stats.clock_skew.as_secs_f64());
+    let help = "Whether this node delivers no timers because its clock is off.";
+    page.gauge("tourbillon_node_clock_is_off", help, u64::from(stats.is_clock_off));
     page.gauge("tourbillon_rows_in_memory", "Timers in memory, due soon.", stats.rows_in_memory as u64);
     page.gauge("tourbillon_deliveries_running", "Deliveries under way.", stats.running as u64);
     page.gauge("tourbillon_workers_waiting", "Workers that wait in a pull.", state.queues().waiting() as u64);

@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tourbillon_durable::Timers;
 use tourbillon_server::{AppState, ServeError, Server, ServerConfig};
 
 /// A server that runs in this process.
@@ -31,7 +32,21 @@ impl TestServer {
             ..ServerConfig::default()
         };
         change(&mut config);
-        let server = Server::bind(config).await.unwrap();
+        TestServer::run(Server::bind(config).await.unwrap())
+    }
+
+    /// Starts a server for timers that the test has opened.
+    pub(crate) async fn start_with(directory: &std::path::Path, timers: Timers) -> TestServer {
+        let config = ServerConfig {
+            store: directory.to_string_lossy().into_owned(),
+            listen: ([127, 0, 0, 1], 0).into(),
+            shutdown: Duration::from_secs(4),
+            ..ServerConfig::default()
+        };
+        TestServer::run(Server::bind_with(config, timers).await.unwrap())
+    }
+
+    fn run(server: Server) -> TestServer {
         let base = format!("http://{}", server.address().unwrap());
         let state = server.state().clone();
         let (stop, stopped) = oneshot::channel::<()>();
