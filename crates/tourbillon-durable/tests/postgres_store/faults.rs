@@ -80,7 +80,7 @@ fn o5_the_schema_is_made_once_and_a_newer_one_is_refused() {
     drop(schema.store());
     schema.run("INSERT INTO tourbillon.formats (version) VALUES (99)");
     let refused = schema.open(schema.options()).err();
-    assert_eq!(refused, Some(StoreError::NewerFormat { found: 99, known: 3 }));
+    assert_eq!(refused, Some(StoreError::NewerFormat { found: 99, known: 4 }));
 }
 
 #[test]
