@@ -272,7 +272,7 @@ mod tests {
     fn numbers_of_any_pattern_are_spread_over_all_values_of_all_bits() {
         const NUMBERS: u64 = 1 << 12;
         let patterns: [fn(u64) -> u64; 6] =
-            [|n| n, |n| n << 20, |n| n << 52, |n| n * 3 << 30, |n| n * n, |n| n << 58 | n >> 6];
+            [|n| n, |n| n << 20, |n| n << 52, |n| (n * 3) << 30, |n| n * n, |n| n.rotate_right(6)];
         for (pattern, number) in patterns.iter().enumerate() {
             for shift in [0, 18, 24, 52] {
                 let mut counts = [0_u32; 64];
