@@ -59,12 +59,16 @@ impl KeyRing {
             return known;
         }
         let began = Instant::now();
-        let keys = self.store.list().await.unwrap_or_else(|error| {
-            eprintln!("tourbillon: {error}; the keys that were read before stay valid");
-            known.keys.clone()
-        });
+        let (keys, read) = match self.store.list().await {
+            Ok(keys) => (keys, began),
+            Err(error) => {
+                eprintln!("tourbillon: {error}; the keys that were read before stay valid");
+                // From now on, so that the requests that have waited do not try one after the other.
+                (known.keys.clone(), Instant::now())
+            }
+        };
         let is_required = known.is_required || !keys.is_empty();
-        let known = Arc::new(KnownKeys { keys, is_required, read: began });
+        let known = Arc::new(KnownKeys { keys, is_required, read });
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&known);
         known
     }
@@ -103,6 +107,8 @@ impl KnownKeys {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::super::super::identity::Access;
     use super::super::file::KeyFile;
     use super::super::{KeyFuture, NewKey};
@@ -151,8 +157,19 @@ mod tests {
         assert!(known.is_required(), "without keys nobody is let in any more");
     }
 
-    /// Keys that can be read once.
-    struct Once(ApiKey, std::sync::atomic::AtomicBool);
+    /// Keys that can be read once. Later attempts take some time, and fail.
+    struct Once {
+        key: ApiKey,
+        attempts: AtomicUsize,
+        delay: Duration,
+    }
+
+    impl Once {
+        fn new(delay: Duration) -> (Arc<Once>, String) {
+            let (key, text) = ApiKey::generate(new_key(None, false));
+            (Arc::new(Once { key, attempts: AtomicUsize::new(0), delay }), text)
+        }
+    }
 
     impl KeyStore for Once {
         fn place(&self) -> String {
@@ -160,9 +177,14 @@ mod tests {
         }
 
         fn list(&self) -> KeyFuture<'_, Vec<ApiKey>> {
-            let was_read = self.1.swap(true, std::sync::atomic::Ordering::SeqCst);
-            let keys = if was_read { Err(KeyStoreError("unreachable".to_owned())) } else { Ok(vec![self.0.clone()]) };
-            Box::pin(async { keys })
+            let is_first = self.attempts.fetch_add(1, Ordering::SeqCst) == 0;
+            Box::pin(async move {
+                if is_first {
+                    return Ok(vec![self.key.clone()]);
+                }
+                tokio::time::sleep(self.delay).await;
+                Err(KeyStoreError("unreachable".to_owned()))
+            })
         }
 
         fn add(&self, _: ApiKey) -> KeyFuture<'_, ()> {
@@ -176,9 +198,19 @@ mod tests {
 
     #[tokio::test]
     async fn o3_keys_that_cannot_be_read_again_stay_valid() {
-        let (key, text) = ApiKey::generate(new_key(None, false));
-        let ring = KeyRing::open(Arc::new(Once(key, false.into()))).await.unwrap();
+        let (store, text) = Once::new(Duration::ZERO);
+        let ring = KeyRing::open(store).await.unwrap();
         make_old(&ring);
         assert!(ring.fresh().await.find(&text).is_some());
+    }
+
+    #[tokio::test]
+    async fn o3_requests_that_wait_for_keys_in_vain_do_not_try_one_after_the_other() {
+        let (store, text) = Once::new(FRESH + FRESH / 10);
+        let ring = KeyRing::open(Arc::clone(&store) as Arc<dyn KeyStore>).await.unwrap();
+        make_old(&ring);
+        let (one, other) = tokio::join!(ring.fresh(), ring.fresh());
+        assert!(one.find(&text).is_some() && other.find(&text).is_some());
+        assert_eq!(store.attempts.load(Ordering::SeqCst), 2, "one for both, after the first of all");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Error, NoTls, Row};
 use tourbillon_durable::store::{PostgresOptions, PostgresStore};
 
@@ -13,6 +13,9 @@ use super::{Access, ApiKey, KeyFuture, KeyStore, KeyStoreError};
 
 /// How long the database may take, the connection included.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A value of a statement and its type. With the types in the request the server need not prepare the statement, so it works behind a pooler.
+type TypedValue<'a> = (&'a (dyn ToSql + Sync), Type);
 
 const LIST: &str = "SELECT id, name, namespaces, is_read_only, hash, \
      to_char(created AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') \
@@ -42,14 +45,14 @@ impl KeyTable {
 
     /// Runs a statement, with a new connection if there is none or the last one was lost. Returns its rows; `None` if there is no table: no
     /// program that knows it has opened the store yet.
-    async fn run(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Option<Vec<Row>>, KeyStoreError> {
+    async fn run(&self, sql: &str, values: &[TypedValue<'_>]) -> Result<Option<Vec<Row>>, KeyStoreError> {
         let mut place = self.client.lock().await;
         // Taken out, so that a connection is not used again after an error or a time limit.
         let client = match place.take().filter(|client| !client.is_closed()) {
             Some(client) => client,
             None => self.connect().await?,
         };
-        let answer = client.query(sql, values).await;
+        let answer = client.query_typed(sql, values).await;
         let is_missing =
             |error: &Error| matches!(error.code(), Some(&SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME));
         match answer {
@@ -63,7 +66,7 @@ impl KeyTable {
     }
 
     /// Runs a statement with a time limit.
-    async fn ask(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Option<Vec<Row>>, KeyStoreError> {
+    async fn ask(&self, sql: &str, values: &[TypedValue<'_>]) -> Result<Option<Vec<Row>>, KeyStoreError> {
         let slow = |_| self.failed(&format!("no answer within {PATIENCE:?}"));
         tokio::time::timeout(PATIENCE, self.run(sql, values)).await.map_err(slow)?
     }
@@ -112,7 +115,13 @@ impl KeyStore for KeyTable {
     fn add(&self, key: ApiKey) -> KeyFuture<'_, ()> {
         Box::pin(async move {
             let is_read_only = key.access == Access::Read;
-            let values: [&(dyn ToSql + Sync); 5] = [&key.id, &key.name, &key.namespaces, &is_read_only, &key.hash];
+            let values: [TypedValue<'_>; 5] = [
+                (&key.id, Type::TEXT),
+                (&key.name, Type::TEXT),
+                (&key.namespaces, Type::TEXT_ARRAY),
+                (&is_read_only, Type::BOOL),
+                (&key.hash, Type::TEXT),
+            ];
             if self.ask(ADD, &values).await?.is_some() {
                 return Ok(());
             }
@@ -124,7 +133,7 @@ impl KeyStore for KeyTable {
 
     fn revoke<'a>(&'a self, id: &'a str) -> KeyFuture<'a, bool> {
         Box::pin(async move {
-            let removed = self.ask(REMOVE, &[&id]).await?;
+            let removed = self.ask(REMOVE, &[(&id, Type::TEXT)]).await?;
             Ok(removed.is_some_and(|rows| !rows.is_empty()))
         })
     }
