@@ -461,10 +461,14 @@ mod tests {
         let stopped = outcome_of(&timer);
         engine.shutdown();
         assert_eq!(stopped.recv().unwrap().0, Outcome::Stopped);
-        // The driver may have run that callback and be about to stop. It runs also the callbacks that are posted meanwhile.
+        // The driver may have run that callback and be about to stop. It also runs the callbacks that are posted meanwhile: on one processor a
+        // thread that posts one as soon as the one before has run can keep it from stopping, so this thread pauses.
         let here = (Outcome::Stopped, thread::current().id());
-        let after = || outcome_of(&timer).recv().unwrap();
-        assert!((0..1000).any(|_| after() == here), "the posting thread has never run a callback");
+        let posted_later = || {
+            thread::sleep(Duration::from_millis(1));
+            outcome_of(&timer).recv().unwrap()
+        };
+        assert!((0..10_000).any(|_| posted_later() == here), "the posting thread has never run a callback");
         refuse_threads(&engine, false);
         assert_ne!(outcome_of(&timer).recv().unwrap().1, thread::current().id());
     }
