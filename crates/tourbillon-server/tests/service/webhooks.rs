@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::Sha256;
 use tempfile::tempdir;
 use tourbillon::adapters::server::HttpServer;
@@ -193,16 +193,20 @@ async fn v7_a_host_that_hangs_delays_nobody_else() {
         config.shutdown = Duration::from_millis(200);
     })
     .await;
-    let to = |address: SocketAddr, path: &str| json!({"after": "0s", "deliver": {"webhook": {"url": format!("http://{address}/{path}")}}});
-    let blocked: Vec<_> = (0..200).map(|_| to(hanging, "hang")).collect();
+    let blocked: Vec<_> = (0..200).map(|_| due_now_to(hanging, "hang")).collect();
     server.post("/v1/timers/batch", json!({"timers": blocked})).await;
     until(async || !sink.received("hang").is_empty()).await;
-    let lively: Vec<_> = (0..50).map(|_| to(other, "ok")).collect();
+    let lively: Vec<_> = (0..50).map(|_| due_now_to(other, "ok")).collect();
     server.post("/v1/timers/batch", json!({"timers": lively})).await;
     until(async || other_sink.received("ok").len() == 50).await;
     assert_eq!(sink.received("hang").len(), 2, "no more than its places");
     let stopped = tokio::time::timeout(Duration::from_secs(20), server.stop_anyhow()).await;
     assert!(stopped.is_ok(), "the shutdown has a limit");
+}
+
+/// Returns the request for a timer that is due at once and delivered to a path of a host.
+fn due_now_to(address: SocketAddr, path: &str) -> Value {
+    json!({"after": "0s", "deliver": {"webhook": {"url": format!("http://{address}/{path}")}}})
 }
 
 #[tokio::test]
@@ -218,11 +222,10 @@ async fn v7_a_host_that_is_slow_delays_nobody_else() {
     })
     .await;
     // Two at a time, each of which takes two seconds: more than a minute in all. Those of the other host are due after them.
-    let to = |address: SocketAddr, path: &str| json!({"after": "0s", "deliver": {"webhook": {"url": format!("http://{address}/{path}")}}});
-    let slow_ones: Vec<_> = (0..80).map(|_| to(slow, "slow")).collect();
+    let slow_ones: Vec<_> = (0..80).map(|_| due_now_to(slow, "slow")).collect();
     server.post("/v1/timers/batch", json!({"timers": slow_ones})).await;
     until(async || !slow_sink.received("slow").is_empty()).await;
-    let quick_ones: Vec<_> = (0..40).map(|_| to(other, "ok")).collect();
+    let quick_ones: Vec<_> = (0..40).map(|_| due_now_to(other, "ok")).collect();
     server.post("/v1/timers/batch", json!({"timers": quick_ones})).await;
     until(async || other_sink.received("ok").len() == 40).await;
     assert!(slow_sink.received("slow").len() < 80, "the slow host is not done yet");
@@ -240,8 +243,7 @@ async fn v2_the_circuit_of_a_failing_host_opens_and_others_are_not_concerned() {
         (config.webhooks.breaker_failures, config.webhooks.host_concurrency) = (3, 1);
     })
     .await;
-    let to = |address: SocketAddr, path: &str| json!({"after": "0s", "deliver": {"webhook": {"url": format!("http://{address}/{path}")}}});
-    let timers: Vec<_> = (0..20).map(|_| to(address, "down")).chain([to(other, "ok")]).collect();
+    let timers: Vec<_> = (0..20).map(|_| due_now_to(address, "down")).chain([due_now_to(other, "ok")]).collect();
     server.post("/v1/timers/batch", json!({"timers": timers})).await;
     until(async || other_sink.received("ok").len() == 1 && server.state.timers().stats().retried >= 20).await;
     assert!(sink.received("down").len() <= 4, "{}", sink.received("down").len());

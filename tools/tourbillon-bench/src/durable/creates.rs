@@ -9,7 +9,7 @@ use super::place::{Place, close, fail};
 use super::stage::{Backend, Stage};
 use super::{DISK, DurableOptions, disk};
 use crate::percentiles::{histogram, micros};
-use crate::report::{BenchReport, Figure};
+use crate::report::{BenchReport, Figure, median};
 
 /// Requests that a client which creates in batches has under way.
 const BATCH_CLIENTS: usize = 4;
@@ -86,11 +86,7 @@ impl DiskTimes {
     }
 
     fn medians(&self) -> [f64; 2] {
-        [&self.idle, &self.beside_load].map(|values| {
-            let mut sorted = values.clone();
-            sorted.sort_by(f64::total_cmp);
-            sorted[sorted.len() / 2]
-        })
+        [&self.idle, &self.beside_load].map(|values| median(values.clone()))
     }
 }
 
