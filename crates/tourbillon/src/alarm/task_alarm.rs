@@ -178,13 +178,14 @@ impl TaskAlarm {
 
     /// Sets the task's timer to `at`. Also returns what to set the thread's timer to, if that has to be set.
     ///
-    /// With nothing pending the thread's timer stays as it is: the next timer of the engine comes soon, as a rule, or else the thread turns
-    /// its timer off when it goes off.
+    /// With nothing pending both timers stay as they are, which saves a system call for each timer that fires alone: the next timer of the
+    /// engine comes soon, as a rule. Otherwise the task's timer has gone off already, or goes off once more and the task finds nothing due,
+    /// and the thread turns its timer off when it goes off.
     pub(super) fn set(&mut self, at: Time) -> (AlarmSet, Option<Time>) {
-        let set = self.timer.set(at);
         if at.is_never() {
-            return (set, None);
+            return (self.timer.turn_off_lazily(), None);
         }
+        let set = self.timer.set(at);
         // Zero means now.
         let due = if at == Time::ZERO { self.clock.now() } else { at };
         (set, self.guard(due))

@@ -51,7 +51,7 @@ impl KernelTimer {
         // All zero means off. A wall clock's timer is set even to the end of time, so that the kernel reports when the clock is set.
         let nanos = match at.as_nanos() {
             0 => 1,
-            u64::MAX if self.flags.contains(TimerfdTimerFlags::CANCEL_ON_SET) => i64::MAX as u64,
+            u64::MAX if self.reports_clock_set() => i64::MAX as u64,
             u64::MAX => 0,
             nanos => nanos.min(i64::MAX as u64),
         };
@@ -68,6 +68,17 @@ impl KernelTimer {
     pub(in crate::alarm) fn wait(&self) {
         // Interrupted, or the clock was set: the driver reads the clock anyway.
         let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None);
+    }
+
+    /// Says that the timer is not needed until it is set again. It may go off meanwhile, at the time that it was set to before.
+    #[cfg_attr(not(tourbillon_driver_task), expect(dead_code, reason = "a thread that waits has to turn it off"))]
+    pub(in crate::alarm) fn turn_off_lazily(&self) -> AlarmSet {
+        // A wall clock's timer has to be set, so that the kernel reports when the clock is set.
+        if self.reports_clock_set() { self.set(Time::NEVER) } else { AlarmSet::Done }
+    }
+
+    fn reports_clock_set(&self) -> bool {
+        self.flags.contains(TimerfdTimerFlags::CANCEL_ON_SET)
     }
 
     #[cfg_attr(not(tourbillon_driver_task), expect(dead_code, reason = "only event loops watch it"))]

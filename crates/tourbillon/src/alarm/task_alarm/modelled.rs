@@ -20,6 +20,11 @@ impl TaskTimer {
         AlarmSet::Done
     }
 
+    /// Off from now on: in the worst case the timer has gone off before.
+    pub(crate) fn turn_off_lazily(&self) -> AlarmSet {
+        self.set(Time::NEVER)
+    }
+
     pub(crate) fn is_set_to(&self) -> Time {
         *lock(&self.0)
     }
