@@ -182,6 +182,11 @@ impl<T> DeadlineMap<T> {
         })
     }
 
+    /// Returns all items, in no particular order.
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.values.iter_mut().flatten().flatten()
+    }
+
     /// Returns all items.
     pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
         self.values.into_iter().flatten().flatten()

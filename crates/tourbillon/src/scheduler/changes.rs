@@ -3,7 +3,6 @@
 use std::borrow::Borrow;
 use std::future::Future;
 use std::hash::Hash;
-use std::sync::Arc;
 
 use super::clock_pair::ClockId;
 use super::error::{JobResult, ScheduleError, ScheduleErrorKind};
@@ -187,7 +186,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
             Ok(found) => found,
             Err(kind) => return Err(ScheduleError { kind, key, job }),
         };
-        let body = Arc::new(B::of(key, job));
+        let body = Box::new(B::of(key, job));
         let mut state = shared.lock();
         let found = state.find(hash, body.key()).filter(|_| state.is_open());
         let Some(found) = found else { return self.insert(state, hash, plan, due, body).map(Upserted::Inserted) };

@@ -10,14 +10,12 @@
 //!
 //! A run is *active* from the moment it is queued until it has ended.
 
-use std::sync::Arc;
-
 use tourbillon_queue::{Span, Time};
 
 use super::builder::SchedulerRules;
 use super::clock_pair::{ClockId, ClockPair};
 use super::history::PackedRun;
-use super::job_body::JobBody;
+use super::job_body::{HeldBody, JobBody};
 use super::job_extras::{Backlog, JobExtras, JobProblems, PendingRetry};
 use super::options::PlanOptions;
 use super::plan::{FOR_EVER, Overlap, Plan};
@@ -27,7 +25,7 @@ use crate::time::{MissedTickBehavior, interval};
 
 /// One job, with its plan and its counts.
 pub(super) struct ScheduledJob<K> {
-    pub(super) body: Arc<dyn JobBody<K>>,
+    pub(super) body: HeldBody<K>,
     /// The hash of the key, for [`KeyIndex`](super::key_index::KeyIndex).
     pub(super) hash: u32,
     pub(super) overlap: Overlap,
@@ -54,12 +52,12 @@ pub(super) struct ScheduledJob<K> {
 
 // The memory of a plain job, without its closure and key.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<ScheduledJob<()>>() <= 104);
+const _: () = assert!(size_of::<ScheduledJob<()>>() <= 112);
 
 /// The parts of a removed job that have to be dropped outside the lock. (The rest of the job is not moved.)
 #[expect(dead_code, reason = "the fields are there to be dropped")]
 pub(super) struct RemovedJob<K> {
-    pub(super) body: Arc<dyn JobBody<K>>,
+    pub(super) body: HeldBody<K>,
     timing: JobTiming,
     extras: Option<Box<JobExtras>>,
 }
@@ -82,14 +80,14 @@ const TOLERANCE: Span = Span::from_nanos(interval::TOLERANCE.as_nanos() as u64);
 impl<K> ScheduledJob<K> {
     #[inline(always)]
     pub(super) fn new(
-        body: Arc<dyn JobBody<K>>,
+        body: Box<dyn JobBody<K>>,
         hash: u32,
         plan: Plan,
         due: Time,
         rules: &SchedulerRules,
     ) -> ScheduledJob<K> {
         ScheduledJob {
-            body,
+            body: HeldBody::Unshared(body),
             hash,
             overlap: plan.overlap.unwrap_or(rules.overlap),
             missed: plan.missed.unwrap_or(rules.missed),

@@ -31,6 +31,18 @@ pub(super) trait JobBody<K>: Send + Sync {
     fn begin(&self, run: &Run<K>) -> BegunRun;
 }
 
+/// The body of a job, as its scheduler keeps it.
+///
+/// A job that is removed before its first run leaves its body in a box, which is freed without atomic instructions.
+pub(super) enum HeldBody<K> {
+    /// No run has begun, and no other thread has a reference.
+    Unshared(Box<dyn JobBody<K>>),
+    /// Runs share it, or have shared it.
+    Shared(Arc<dyn JobBody<K>>),
+    /// Only while [`share`](HeldBody::share) moves it out of its box.
+    Moving,
+}
+
 /// A body that is made of a key and a closure, and can be taken apart again.
 pub(super) trait JobBodyParts<K, F>: JobBody<K> {
     fn of(key: K, job: F) -> Self;
@@ -83,6 +95,28 @@ pub(super) struct RunFacts {
     pub(super) late: Span,
     /// Whether its timings are recorded, and the job has no histograms for them.
     pub(super) needs_timings: bool,
+}
+
+impl<K> HeldBody<K> {
+    #[inline]
+    pub(super) fn key(&self) -> &K {
+        match self {
+            HeldBody::Unshared(body) => body.key(),
+            HeldBody::Shared(body) => body.key(),
+            HeldBody::Moving => unreachable!("the body is seen while it is moved"),
+        }
+    }
+
+    /// Returns a reference for a run, or for another thread.
+    pub(super) fn share(&mut self) -> Arc<dyn JobBody<K>> {
+        let shared = match std::mem::replace(self, HeldBody::Moving) {
+            HeldBody::Unshared(body) => Arc::from(body),
+            HeldBody::Shared(body) => body,
+            HeldBody::Moving => unreachable!("the body is seen while it is moved"),
+        };
+        *self = HeldBody::Shared(Arc::clone(&shared));
+        shared
+    }
 }
 
 impl<K> Run<K> {

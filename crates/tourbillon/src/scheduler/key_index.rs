@@ -12,7 +12,7 @@
 //!      |
 //!      `------> a bucket of 15 slots, for the items that had to leave `recent`
 //!
-//!     summaries: two bits of 32 for each tag of the bucket                  read where `recent` has not the key
+//!     summaries: two bits of 32 for each item of the bucket                 read where `recent` has not the key
 //!     tags:      a byte each: zero, or eight bits of the hash               read where the summary has both bits, by chance one time in six
 //!                and one byte that counts the overflow of the bucket
 //!     slots:     hash and index                                             read where a tag fits
@@ -26,7 +26,7 @@ use crate::sync::prefetch;
 
 /// The indices of jobs, by the hashes of their keys.
 pub(super) struct KeyIndex {
-    /// One for each bucket: [`summary`] of its tags.
+    /// One for each bucket: the [`summary_bits`] of all its items.
     summaries: Vec<u32>,
     /// One for each bucket; a power of two of them, or none.
     tags: Vec<BucketTags>,
@@ -112,14 +112,14 @@ impl KeyIndex {
         } else {
             self.tags[bucket][at] = FREE;
         }
-        self.summaries[bucket] = summary(&self.tags[bucket]);
+        self.summaries[bucket] = self.summary(bucket);
         Some(slot.index)
     }
 
     #[inline]
     fn position(&self, hash: u32, mut is_it: impl FnMut(IndexedJob) -> bool) -> Option<(usize, IndexedJob)> {
         let (bucket, tag) = (self.bucket(hash)?, tag(hash));
-        if self.summaries[bucket] & tag_bits(tag) != tag_bits(tag) {
+        if self.summaries[bucket] & summary_bits(hash) != summary_bits(hash) {
             return None;
         }
         let tags = &self.tags[bucket];
@@ -137,6 +137,15 @@ impl KeyIndex {
         }
         let slot = self.overflow.get(&bucket)?.iter().find(|slot| is_it(**slot))?;
         Some((bucket * BUCKET + COUNT, *slot))
+    }
+
+    /// Returns the summary of a bucket, of its slots and its overflow.
+    fn summary(&self, bucket: usize) -> u32 {
+        let taken =
+            self.tags[bucket][..COUNT].iter().zip(&self.slots[bucket * BUCKET..]).filter(|(tag, _)| **tag != FREE);
+        let overflow = self.overflow.get(&bucket).filter(|_| self.tags[bucket][COUNT] != 0);
+        let items = taken.map(|(_, slot)| slot).chain(overflow.into_iter().flatten());
+        items.fold(0, |bits, slot| bits | summary_bits(slot.hash))
     }
 
     /// Writes an item that has left `recent`.
@@ -157,7 +166,7 @@ impl KeyIndex {
         }
         let at = free.trailing_zeros() as usize;
         tags[at] = tag(slot.hash);
-        self.summaries[bucket] |= tag_bits(tags[at]);
+        self.summaries[bucket] |= summary_bits(slot.hash);
         self.slots[bucket * BUCKET + at] = slot;
     }
 
@@ -165,7 +174,7 @@ impl KeyIndex {
     fn put_overflow(&mut self, bucket: usize, slot: IndexedJob) {
         let count = &mut self.tags[bucket][COUNT];
         *count = count.saturating_add(1);
-        self.summaries[bucket] = u32::MAX;
+        self.summaries[bucket] |= summary_bits(slot.hash);
         self.overflow.entry(bucket).or_default().push(slot);
     }
 
@@ -238,18 +247,12 @@ fn tag(hash: u32) -> u8 {
     ((hash >> 24) as u8).max(1)
 }
 
-/// Returns the bits of a summary that stand for a tag.
+/// Returns the bits of a summary that stand for a hash. They depend on all bits of the hash, so that of two hashes with the same bucket and
+/// the same tag the summary most often tells the other one apart.
 #[inline]
-fn tag_bits(tag: u8) -> u32 {
-    1 << (tag % 32) | 1 << (tag / 8)
-}
-
-/// Returns the summary of a bucket: the bits of all its tags, or all bits if there is an overflow, whose tags are not here.
-fn summary(tags: &BucketTags) -> u32 {
-    if tags[COUNT] != 0 {
-        return u32::MAX;
-    }
-    tags[..COUNT].iter().filter(|tag| **tag != FREE).fold(0, |bits, tag| bits | tag_bits(*tag))
+fn summary_bits(hash: u32) -> u32 {
+    let mixed = hash.wrapping_mul(0x9E37_79B1);
+    1 << (mixed >> 27) | 1 << (mixed >> 22 & 31)
 }
 
 /// The address of a table, for a thread that has not locked it: it can ask the processor to fetch what a look-up reads into its cache, which
@@ -331,6 +334,16 @@ mod tests {
                 let expected = (0..COUNT).filter(|at| tags[*at] == tag).fold(0, |bits, at| bits | 1 << at);
                 assert_eq!(fitting(&tags, tag), expected, "round {round}: {tag} in {tags:?}");
             }
+        }
+    }
+
+    #[test]
+    fn hashes_with_the_same_bucket_and_tag_differ_in_their_summaries() {
+        // With 2^17 buckets these seven bits are the only ones that differ.
+        let of_one_tag = |tag: u32| (0..128).map(move |middle| summary_bits(tag << 24 | middle << 17 | 0x1_2345));
+        for tag in [1, 2, 77, 255] {
+            let different = of_one_tag(tag).collect::<std::collections::BTreeSet<_>>();
+            assert!(different.len() > 100, "tag {tag}: {} of 128", different.len());
         }
     }
 

@@ -90,7 +90,7 @@ fn take_batch<K>(
                 None => return Some(index),
             },
         };
-        let (body, counts) = (Arc::clone(&job.body), JobReport::counts_of(job));
+        let (body, counts) = (job.body.share(), JobReport::counts_of(job));
         samples.push(UnlabelledSample { id: JobId(key), body, counts, timings });
     }
     Some(from + BATCH)

@@ -165,7 +165,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
         K: Clone,
     {
         // Keys are cloned outside the lock.
-        let bodies: Vec<_> = self.open().map_or_else(Vec::new, |state| state.bodies().collect());
+        let bodies: Vec<_> = self.open().map_or_else(Vec::new, |mut state| state.bodies().collect());
         bodies.into_iter().map(key_of).collect()
     }
 
@@ -317,7 +317,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
             Ok(found) => found,
             Err(kind) => return Err(ScheduleError { kind, key, job }),
         };
-        let body = Arc::new(B::of(key, job));
+        let body = Box::new(B::of(key, job));
         self.insert(shared.lock(), hash, plan, due, body)
     }
 
@@ -329,12 +329,12 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         hash: u32,
         plan: Plan,
         due: Time,
-        body: Arc<B>,
+        body: Box<B>,
     ) -> Result<JobId, ScheduleError<K, F>> {
         let shared = &self.owner.shared;
         if let Err(kind) = state.check_new(hash, body.key()) {
             drop(state);
-            let (key, job) = Arc::into_inner(body).expect("no other thread has seen it").into_parts();
+            let (key, job) = body.into_parts();
             return Err(ScheduleError { kind, key, job });
         }
         if plan.timing.clock() == ClockId::Wall {

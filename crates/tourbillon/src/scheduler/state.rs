@@ -35,7 +35,7 @@ use super::clock_pair::{ClockId, ClockPair, DueTime};
 use super::ending::Shutdown;
 use super::error::ScheduleErrorKind;
 use super::job::{RemovedJob, ScheduledJob};
-use super::job_body::JobBody;
+use super::job_body::{HeldBody, JobBody};
 use super::key_index::KeyIndex;
 use super::options::PlanOptions;
 use super::plan::Plan;
@@ -111,7 +111,7 @@ pub(super) struct SchedulerState<K> {
 pub(super) struct ReplacedPlan<K> {
     timing: JobTiming,
     options: Option<Box<PlanOptions>>,
-    body: Option<Arc<dyn JobBody<K>>>,
+    body: Option<HeldBody<K>>,
 }
 
 /// The phases of a scheduler's life.
@@ -198,7 +198,7 @@ impl<K> SchedulerState<K> {
 
     /// Inserts a job whose key [`check_new`](SchedulerState::check_new) has accepted.
     #[inline(always)]
-    pub(super) fn insert(&mut self, body: Arc<dyn JobBody<K>>, hash: u32, plan: Plan, due: Time) -> DeadlineKey {
+    pub(super) fn insert(&mut self, body: Box<dyn JobBody<K>>, hash: u32, plan: Plan, due: Time) -> DeadlineKey {
         let clock = plan.timing.clock();
         let starts_in_past = self.starts_in_past(DueTime { time: due, clock });
         self.may_start_in_past |= starts_in_past;
@@ -243,6 +243,16 @@ impl<K> SchedulerState<K> {
         if job.timing.clock() == ClockId::Wall {
             self.wall_deadlines.remove(job_key);
         }
+        if self.has_many_withdrawn_runs() {
+            return self.remove_and_drop_withdrawn_runs(job_key);
+        }
+        // Last, so that the parts are written where the caller reads them, and not copied.
+        self.jobs.remove(job_key).map(ScheduledJob::into_removed)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn remove_and_drop_withdrawn_runs(&mut self, job_key: DeadlineKey) -> Option<RemovedJob<K>> {
         let removed = self.jobs.remove(job_key).map(ScheduledJob::into_removed);
         self.drop_withdrawn_runs();
         removed
@@ -281,7 +291,7 @@ impl<K> SchedulerState<K> {
         job_key: DeadlineKey,
         plan: Plan,
         due: Time,
-        body: Option<Arc<dyn JobBody<K>>>,
+        body: Option<Box<dyn JobBody<K>>>,
     ) -> Option<ReplacedPlan<K>> {
         let rules = self.rules;
         let starts_in_past = self.starts_in_past(DueTime { time: due, clock: plan.timing.clock() });
@@ -298,7 +308,7 @@ impl<K> SchedulerState<K> {
         self.removed_in_queue += job.forget_queued_runs() as usize;
         let timing = std::mem::replace(&mut job.timing, plan.timing);
         let options = job.set_options(plan.options);
-        let body = body.map(|body| std::mem::replace(&mut job.body, body));
+        let body = body.map(|body| std::mem::replace(&mut job.body, HeldBody::Unshared(body)));
         self.update_deadline(job_key);
         self.drop_withdrawn_runs();
         Some(ReplacedPlan { timing, options, body })
@@ -478,8 +488,8 @@ impl<K> SchedulerState<K> {
     }
 
     /// Returns the bodies of all jobs.
-    pub(super) fn bodies(&self) -> impl Iterator<Item = Arc<dyn JobBody<K>>> {
-        self.jobs.keys().filter_map(|key| self.jobs.get(key)).map(|job| Arc::clone(&job.body))
+    pub(super) fn bodies(&mut self) -> impl Iterator<Item = Arc<dyn JobBody<K>>> {
+        self.jobs.values_mut().map(|job| job.body.share())
     }
 
     /// Returns whether the scheduler has not been shut down.

@@ -1,6 +1,5 @@
 //! Tests of the scheduler's state alone, without clocks and threads: each call is told the time.
 
-use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -70,7 +69,7 @@ impl Fixture {
     }
 
     fn insert(&mut self, key: u64, plan: Plan, due: u64) -> DeadlineKey {
-        self.state.insert(Arc::new(KeyOnly(key)), key as u32, plan, at(due))
+        self.state.insert(Box::new(KeyOnly(key)), key as u32, plan, at(due))
     }
 
     fn now(&self) -> ClockPair {

@@ -363,9 +363,14 @@ impl<K> SchedulerState<K> {
     /// no thread comes to the queue, and a change of a job takes constant time on average.
     #[inline]
     pub(super) fn drop_withdrawn_runs(&mut self) {
-        if self.removed_in_queue > WITHDRAWN_KEPT.max(self.queue.len() / 2) {
+        if self.has_many_withdrawn_runs() {
             self.drop_all_withdrawn_runs();
         }
+    }
+
+    #[inline]
+    pub(super) fn has_many_withdrawn_runs(&self) -> bool {
+        self.removed_in_queue > WITHDRAWN_KEPT.max(self.queue.len() / 2)
     }
 
     #[cold]
@@ -401,7 +406,7 @@ impl<K> SchedulerState<K> {
                 self.records_each_job && job.extras.as_ref().is_none_or(|extras| extras.timings.is_none());
             let facts = RunFacts { attempt, plan, wall, began: now.engine, late, needs_timings };
             let time_limit = job.options().and_then(|options| options.time_limit);
-            let body = Arc::clone(&job.body);
+            let body = job.body.share();
             return Some(RunStart { job: key, body, number: job.runs, due, facts, time_limit });
         }
         None
