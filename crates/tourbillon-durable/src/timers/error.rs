@@ -24,6 +24,8 @@ pub enum TimersError {
     OutOfRange,
     /// The limit of a handler is zero.
     ZeroLimit,
+    /// The limit of a page is zero.
+    ZeroPage,
     /// A batch has so many requests.
     BatchTooLarge(usize),
     /// Deliveries were still running when the time for the shutdown was over. They are delivered again.
@@ -64,6 +66,7 @@ impl fmt::Display for TimersError {
             TimersError::VersionIs(version) => write!(f, "the timer was changed and has version {version} now"),
             TimersError::OutOfRange => f.write_str("the time is after the year 9999 or after the end of the timer"),
             TimersError::ZeroLimit => f.write_str("a handler has at least one delivery at a time"),
+            TimersError::ZeroPage => f.write_str("a page has at least one timer: give a limit of one or more"),
             TimersError::BatchTooLarge(size) => {
                 write!(f, "a batch has at most {} requests, and this one has {size}", super::LARGEST_BATCH)
             }
