@@ -38,6 +38,7 @@ pub(crate) const ALL: &[Story] = &[
     ("q4: nothing is claimed early", never_early),
     ("q7: an owner whose epoch is over is fenced, and its rows are orphans", fencing),
     ("q1: a batch is applied in its order", batches),
+    ("u8: the last time can be stored, and what leads beyond it is refused", the_last_time),
     ("due rows come in order, page by page", due_pages),
     ("o4: a pause is told to owners, and ends", pauses),
     ("o4: a snapshot has all rows, and another store takes them", snapshots_and_imports),
@@ -346,6 +347,29 @@ fn batches(store: &dyn Store) {
     assert!(matches!(answers[2], WriteAnswer::Create(CreateAnswer::Existing { .. })));
     assert!(matches!(answers[5], WriteAnswer::Create(CreateAnswer::Created { .. })));
     assert_eq!(write_all(store, Vec::new()), []);
+}
+
+fn the_last_time(store: &dyn Store) {
+    let owner = own(store, 1);
+    let last = StoreTime::MAX;
+    let entry = arm(store, 1, NewTimer::at("mail", last.to_system()));
+    assert_eq!((entry.wake, claim(store, &owner, entry)), (last, ClaimAnswer::Early(last)));
+    assert_eq!(due(store, "mail", last, 10).entries, [entry]);
+    // No time comes after the last one.
+    for (number, delay) in [(2, Duration::MAX), (3, last.since(StoreTime::ZERO))] {
+        assert_eq!(create(store, number, NewTimer::after("mail", delay)), CreateAnswer::NeverDue, "{delay:?}");
+        assert_eq!(create(store, number, NewTimer::every("mail", delay)), CreateAnswer::NeverDue, "{delay:?}");
+    }
+    let forever = MissedFires::Skip { older_than: Duration::MAX };
+    let once = NewTimer::every("mail", Duration::MAX).first_at(long_ago(0)).until(last.to_system()).missed(forever);
+    let (row, next) = take(store, &owner, arm(store, 4, once));
+    assert_eq!((row.due, row.stands_for, next), (StoreTime::try_from(long_ago(0)).unwrap(), 0, None));
+    // What has been accepted once waits until the last time at most.
+    let retry = Verdict::Retry { after: Duration::MAX, error: "later".into() };
+    assert_eq!(finish(store, &row, retry).unwrap().map(|again| again.wake), Some(last));
+    let (row, _) = take(store, &owner, arm(store, 5, past("mail", 0)));
+    let again = finish(store, &row, Verdict::Return { after: Duration::MAX }).unwrap();
+    assert_eq!(again.map(|again| again.wake), Some(last));
 }
 
 fn due_pages(store: &dyn Store) {
