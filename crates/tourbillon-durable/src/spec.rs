@@ -119,18 +119,21 @@ impl NewTimer {
         }
     }
 
-    /// Describes a timer of this kind that is due once, at `when`. A time in the past is due at once.
+    /// Describes a timer of this kind that is due once, at `when`. A time in the past is due at once. A time before 1970 or after
+    /// [`StoreTime::MAX`] is [`InvalidTimer::Time`].
     pub fn at(kind: impl Into<String>, when: SystemTime) -> NewTimer {
         let first = StoreTime::try_from(when).map(FirstDue::At).map_err(InvalidTimer::from);
         NewTimer::new(kind, first, Recurrence::Once)
     }
 
-    /// Describes a timer of this kind that is due once, `delay` after the store has accepted it.
+    /// Describes a timer of this kind that is due once, `delay` after the store has accepted it. If that is after [`StoreTime::MAX`], as for
+    /// [`Duration::MAX`], the create fails with [`InvalidTimer::NeverDue`].
     pub fn after(kind: impl Into<String>, delay: Duration) -> NewTimer {
         NewTimer::new(kind, Ok(FirstDue::After(delay)), Recurrence::Once)
     }
 
     /// Describes a timer of this kind that is due each `interval`, for the first time one interval after the store has accepted it.
+    /// If that is after [`StoreTime::MAX`], the create fails with [`InvalidTimer::NeverDue`].
     pub fn every(kind: impl Into<String>, interval: Duration) -> NewTimer {
         NewTimer::new(kind, Ok(FirstDue::After(interval)), Recurrence::Every(interval))
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct StoreTime(u64);
 
-/// A time that a store cannot hold: before 1970, or after the year 9999.
+/// A time that a store cannot hold: before 1970, or after [`StoreTime::MAX`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimeOutOfRange;
 
@@ -33,7 +33,7 @@ impl StoreTime {
         self.0
     }
 
-    /// Returns the time after `delay`, rounded up to a microsecond; `None` if that is after the year 9999.
+    /// Returns the time after `delay`, rounded up to a microsecond; `None` if that is after [`MAX`](StoreTime::MAX).
     #[must_use]
     pub fn checked_add(self, delay: Duration) -> Option<StoreTime> {
         let micros = self.0.checked_add(micros_up(delay)?)?;
@@ -97,7 +97,7 @@ impl fmt::Debug for StoreTime {
 
 impl fmt::Display for TimeOutOfRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a durable timer is due between the years 1970 and 9999")
+        write!(f, "the times of a durable timer are from {} to {}", StoreTime::ZERO, StoreTime::MAX)
     }
 }
 
@@ -114,6 +114,11 @@ mod tests {
         assert_eq!(StoreTime::ZERO.checked_add(Duration::MAX), None);
         assert_eq!(StoreTime::MAX.saturating_sub(Duration::MAX), StoreTime::ZERO);
         assert_eq!(StoreTime::MAX.to_string(), "9999-12-30T22:00:00Z");
+        assert_eq!(StoreTime::try_from(StoreTime::MAX.to_system()), Ok(StoreTime::MAX));
+        let too_late = StoreTime::MAX.to_system() + Duration::from_micros(1);
+        assert_eq!(StoreTime::try_from(too_late), Err(TimeOutOfRange));
+        let message = "the times of a durable timer are from 1970-01-01T00:00:00Z to 9999-12-30T22:00:00Z";
+        assert_eq!(TimeOutOfRange.to_string(), message);
         let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
         assert_eq!(StoreTime::try_from(before), Err(TimeOutOfRange));
         let time = StoreTime::from_micros(1_794_000_000_000_001);

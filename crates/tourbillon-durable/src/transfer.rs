@@ -287,7 +287,7 @@ impl<'i> ExportReader<'i> {
         row.spec.check(limits).map_err(|error| self.bad(&error.to_string()))?;
         let times = [row.due, row.wake, row.created, row.replayed_at.unwrap_or_default()];
         if times.iter().any(|time| *time > StoreTime::MAX) {
-            return Err(self.bad("a time is after the year 9999"));
+            return Err(self.bad(&format!("a time is after {}", StoreTime::MAX)));
         }
         if row.id.occurrence == 0 || row.version == 0 {
             return Err(self.bad("occurrences and versions begin with 1"));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::time::TimeOutOfRange;
+use crate::time::{StoreTime, TimeOutOfRange};
 
 /// The most bytes of a namespace or a kind.
 const LONGEST_WORD: usize = 128;
@@ -13,7 +13,7 @@ const LONGEST_TEXT: usize = 512;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum InvalidTimer {
-    /// It would be due before 1970 or after the year 9999.
+    /// A time is before 1970 or after [`StoreTime::MAX`](crate::StoreTime::MAX).
     Time,
     /// The payload has more bytes than allowed.
     PayloadTooLarge {
@@ -39,7 +39,8 @@ pub enum InvalidTimer {
     NotRepeating,
     /// The cron line or its zone is wrong.
     Cron(String),
-    /// The recurrence has no time that is still to come.
+    /// It has no time that is still to come: its recurrence has none, its end comes first, or its delay leads beyond
+    /// [`StoreTime::MAX`](crate::StoreTime::MAX) by the store's clock.
     NeverDue,
     /// The retry policy contradicts itself.
     Retry(&'static str),
@@ -106,7 +107,8 @@ impl fmt::Display for InvalidTimer {
             InvalidTimer::NotRepeating => f.write_str("a timer that is due once has neither `times` nor `until`"),
             InvalidTimer::Cron(error) => write!(f, "{error}"),
             InvalidTimer::NeverDue => {
-                f.write_str("the timer would never be due: all its times are over, or do not exist")
+                let last = StoreTime::MAX;
+                write!(f, "the timer would never be due: its times are over, do not exist, or are after {last}")
             }
             InvalidTimer::Retry(problem) => write!(f, "the retry policy is wrong: {problem}"),
         }

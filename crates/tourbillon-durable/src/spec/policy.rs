@@ -10,7 +10,7 @@ use super::InvalidTimer;
 /// What happens to occurrences that were not delivered at their time, because no process was there to deliver them (U7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum MissedFires {
-    /// One fire stands for all that were missed. It has the time of the last of them.
+    /// One fire stands for all that were missed. It has the time of the last of them, and `stands_for` is the exact number of the others.
     #[default]
     Once,
     /// Occurrences that are late by more than `older_than` are skipped.
@@ -23,7 +23,7 @@ pub enum MissedFires {
         /// The most missed occurrences that are delivered.
         at_most: u64,
     },
-    /// Occurrences that are late by more than this become dead letters.
+    /// Occurrences that are late by more than this become dead letters, each one of its own.
     DeadAfter(Duration),
 }
 

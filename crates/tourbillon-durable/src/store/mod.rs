@@ -102,7 +102,8 @@ pub trait Store: Send + Sync + 'static {
     /// Replies with the row that holds a key.
     fn get_key(&self, namespace: String, key: String, reply: Reply<Option<TimerRow>>);
 
-    /// Replies with a page of rows that pass the filter, in the order of their ids.
+    /// Replies with a page of rows that pass the filter, in the order of their ids. It has a row, unless there is none behind the cursor; it may
+    /// have fewer than `limit`, which is one at least, and others behind it.
     fn list(&self, filter: ListFilter, cursor: Option<Cursor>, limit: usize, reply: Reply<ListPage>);
 
     /// Replies with up to `limit` armed and claimed rows that pass the filter, those first that are to be looked at first. A store may stop

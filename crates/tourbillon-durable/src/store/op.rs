@@ -196,7 +196,7 @@ pub enum RescheduleAnswer {
     InFlight,
     /// No such timer is pending.
     NotFound,
-    /// The time is after the year 9999, or after the end of the timer.
+    /// The time is after [`StoreTime::MAX`], or after the end of the timer.
     OutOfRange,
 }
 

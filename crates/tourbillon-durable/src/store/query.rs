@@ -81,9 +81,9 @@ pub struct Cursor(pub RowId);
 /// A page of a list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ListPage {
-    /// The rows.
+    /// The rows; none only if this is the last page.
     pub rows: Vec<TimerRow>,
-    /// Where the next page begins; `None` if this is the last.
+    /// Where the next page begins; `None` if this is the last. The next page has no rows if all that were behind this one have ended.
     pub next: Option<Cursor>,
 }
 

@@ -20,10 +20,12 @@ pub enum TimersError {
     InFlight,
     /// The timer has this version, not the one that was given.
     VersionIs(u64),
-    /// The time is after the year 9999 or after the end of the timer.
+    /// The time is after [`StoreTime::MAX`](crate::StoreTime::MAX) or after the end of the timer.
     OutOfRange,
     /// The limit of a handler is zero.
     ZeroLimit,
+    /// The limit of a page is zero.
+    ZeroPage,
     /// A batch has so many requests.
     BatchTooLarge(usize),
     /// Deliveries were still running when the time for the shutdown was over. They are delivered again.
@@ -62,8 +64,11 @@ impl fmt::Display for TimersError {
             TimersError::NotFound => f.write_str("no such timer is pending"),
             TimersError::InFlight => f.write_str("the timer is being delivered"),
             TimersError::VersionIs(version) => write!(f, "the timer was changed and has version {version} now"),
-            TimersError::OutOfRange => f.write_str("the time is after the year 9999 or after the end of the timer"),
+            TimersError::OutOfRange => {
+                write!(f, "the time is after {} or after the end of the timer", crate::StoreTime::MAX)
+            }
             TimersError::ZeroLimit => f.write_str("a handler has at least one delivery at a time"),
+            TimersError::ZeroPage => f.write_str("a page has at least one timer: give a limit of one or more"),
             TimersError::BatchTooLarge(size) => {
                 write!(f, "a batch has at most {} requests, and this one has {size}", super::LARGEST_BATCH)
             }

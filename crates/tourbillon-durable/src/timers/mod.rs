@@ -269,16 +269,25 @@ impl Timers {
         self.read(|store, reply| store.get_key(namespace, key, reply)).await
     }
 
-    /// Returns a page of timers. The cursor of a page stays valid whatever happens to the timers.
+    /// Returns a page of timers, in the order of their ids: up to `limit` of them that pass the filter and come after the cursor.
+    ///
+    /// The page is the last if it has no `next`, and only then. Before that a page has a timer at least; it can have fewer than `limit`, if a
+    /// store in a directory has looked at many timers that did not pass. Such a store answers other questions while it looks at further ones.
+    ///
+    /// The cursor of a page stays valid whatever happens to the timers. No occurrence comes twice; one that is created between two pages comes if
+    /// its id is behind the cursor, and usually it is.
     ///
     /// # Errors
-    /// The store failed.
+    /// [`TimersError::ZeroPage`] if `limit` is zero; the store failed.
     pub async fn list(
         &self,
         filter: ListFilter,
         cursor: Option<Cursor>,
         limit: usize,
     ) -> Result<ListPage, TimersError> {
+        if limit == 0 {
+            return Err(TimersError::ZeroPage);
+        }
         self.read(|store, reply| store.list(filter, cursor, limit, reply)).await
     }
 

@@ -27,7 +27,8 @@ pub struct PullRequest {
 pub struct PullAnswer {
     /// The rows of each request, in the order of the requests.
     pub pulled: Vec<Vec<Pulled>>,
-    /// When the next row of the kind is due, if the store knows it and all that were due have been pulled; the year 9999 if there is none.
+    /// When the next row of the kind is due, if the store knows it and all that were due have been pulled; [`StoreTime::MAX`](crate::StoreTime::MAX) if there is
+    /// none.
     pub next_due: Option<SystemTime>,
 }
 

@@ -4,6 +4,8 @@
 //! either due long ago or far away.
 
 pub(crate) mod ask;
+mod listing;
+mod missed;
 pub(crate) mod random;
 mod stories;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use tourbillon_durable::spec::{FirstDue, Limits};
 use tourbillon_durable::store::{
     CancelOp, ClaimAnswer, ClaimOp, CreateOp, DeadLetterOp, DueEntry, FinishOp, Heartbeat, ListFilter, MemoryTables,
-    NodeId, RescheduleOp, RowId, RowState, ShardId, Store, Target, TimerRow, Verdict, WriteAnswer, WriteOp,
+    NodeId, RescheduleOp, RowId, RowState, Store, Target, TimerRow, Verdict, WriteAnswer, WriteOp,
 };
 use tourbillon_durable::{MissedFires, NewTimer, OnConflict, RetryPolicy, StoreTime, TimerId};
 use tourbillon_tools::Random;
@@ -104,8 +104,12 @@ impl RandomWorld {
 
     fn create(&mut self) -> WriteOp {
         let at = SystemTime::UNIX_EPOCH + Duration::from_micros(self.time().as_micros());
-        let mut timer = match self.random.below(3) {
-            0 => NewTimer::every("mail", Duration::from_secs(1 << 40)).first_at(at).times(1 + self.random.below(3)),
+        let mut timer = match self.random.below(4) {
+            // So many times that no store follows them one by one, all of them long ago or far away.
+            0 => {
+                NewTimer::cron("mail", "* * * * * *", "Europe/Berlin").first_at(at).times(20_000 + self.random.below(3))
+            }
+            1 => NewTimer::every("mail", Duration::from_secs(1 << 40)).first_at(at).times(1 + self.random.below(3)),
             _ => NewTimer::at("mail", at),
         };
         if self.random.one_in(2) {
@@ -115,8 +119,13 @@ impl RandomWorld {
             timer = timer.name(format!("name {}", self.random.below(3)));
         }
         let modes = [OnConflict::Refuse, OnConflict::Keep, OnConflict::Replace, OnConflict::Earlier, OnConflict::Later];
-        let missed =
-            [MissedFires::Once, MissedFires::All { at_most: 2 }, MissedFires::DeadAfter(Duration::from_secs(1))];
+        let second = Duration::from_secs(1);
+        let missed = [
+            MissedFires::Once,
+            MissedFires::Skip { older_than: second },
+            MissedFires::All { at_most: 2 },
+            MissedFires::DeadAfter(second),
+        ];
         timer = timer
             .on_conflict(modes[self.random.index(modes.len())])
             .missed(missed[self.random.index(missed.len())])
@@ -176,7 +185,7 @@ impl RandomWorld {
 fn timeless(answer: WriteAnswer) -> WriteAnswer {
     match answer {
         WriteAnswer::Claim(ClaimAnswer::Claimed { row, next }) => {
-            WriteAnswer::Claim(ClaimAnswer::Claimed { row: timeless_row(row), next })
+            WriteAnswer::Claim(ClaimAnswer::Claimed { row: timeless_row(row), next: next.map(timeless_entry) })
         }
         WriteAnswer::Claim(ClaimAnswer::Early(_)) => WriteAnswer::Claim(ClaimAnswer::Early(StoreTime::ZERO)),
         WriteAnswer::Finish(Ok(Some(entry))) => WriteAnswer::Finish(Ok(Some(timeless_entry(entry)))),
@@ -185,8 +194,10 @@ fn timeless(answer: WriteAnswer) -> WriteAnswer {
     }
 }
 
+/// Returns the entry without a time of the clock. The times that operations name are long before the year 2001 or long after 5138.
 fn timeless_entry(entry: DueEntry) -> DueEntry {
-    DueEntry { wake: StoreTime::ZERO, shard: ShardId(entry.shard.0), ..entry }
+    let is_of_clock = (1_000_000_000..100_000_000_000).contains(&(entry.wake.as_micros() / 1_000_000));
+    DueEntry { wake: if is_of_clock { StoreTime::ZERO } else { entry.wake }, ..entry }
 }
 
 fn timeless_row(row: TimerRow) -> TimerRow {

@@ -13,6 +13,7 @@ use super::ask::{
     LEASE, arm, ask, cancel, cancel_key, cancel_name, claim, claim_as, create, create_op, due, due_after, finish, own,
     take, write, write_all,
 };
+use super::{listing, missed};
 
 type Story = (&'static str, fn(&dyn Store));
 
@@ -22,34 +23,40 @@ pub(crate) const ALL: &[Story] = &[
     ("u2: a cancel by name is exact, and what it counts is never claimed", cancel_by_name),
     ("u2: a cancel of nothing says gone", cancel_of_nothing),
     ("u3: a reschedule compares versions", reschedules),
-    ("u4: lists have cursors that stay valid", lists),
+    ("u4: lists have cursors that stay valid", listing::lists),
+    ("u4: each filter finds its rows, page by page and together with others", listing::filters),
+    ("u4: rows that come and go between pages are neither repeated nor hide others", listing::changes_between_pages),
     ("u4: the next timers of all kinds come in the order of time", upcoming_rows),
     ("u4: failed rows and dead letters are found and counted among others", failures_are_found),
     ("u6: the next occurrence is armed by the claim of this one", repeating),
-    ("u7: missed fires follow their policy", missed_fires),
+    ("u7: missed fires follow their policy", missed::missed_fires),
+    ("u7: a dense cron line fires once after a long outage", missed::dense_cron_once),
+    ("u7: of a dense cron line exactly the newest are delivered", missed::dense_cron_newest),
+    ("u7: a dense cron line is skipped, ended and limited as exactly as another", missed::dense_cron_limits),
     ("v4: retries, dead letters and replay", retries_and_dead_letters),
     ("v5: an older attempt can neither finish nor extend", stale_deliveries),
     ("q4: nothing is claimed early", never_early),
     ("q7: an owner whose epoch is over is fenced, and its rows are orphans", fencing),
     ("q1: a batch is applied in its order", batches),
+    ("u8: the last time can be stored, and what leads beyond it is refused", the_last_time),
     ("due rows come in order, page by page", due_pages),
     ("o4: a pause is told to owners, and ends", pauses),
     ("o4: a snapshot has all rows, and another store takes them", snapshots_and_imports),
 ];
 
-fn long_ago(seconds: u64) -> SystemTime {
+pub(super) fn long_ago(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
 }
 
-fn far() -> Duration {
+pub(super) fn far() -> Duration {
     Duration::from_secs(1_000_000)
 }
 
-fn past(kind: &str, seconds: u64) -> NewTimer {
+pub(super) fn past(kind: &str, seconds: u64) -> NewTimer {
     NewTimer::at(kind, long_ago(seconds))
 }
 
-fn counts(cancelled: u64, in_flight: u64, gone: u64) -> CancelCounts {
+pub(super) fn counts(cancelled: u64, in_flight: u64, gone: u64) -> CancelCounts {
     CancelCounts { cancelled, in_flight, gone }
 }
 
@@ -150,37 +157,6 @@ fn reschedules(store: &dyn Store) {
     assert_eq!(reschedule(target(), FirstDue::At(at), None), RescheduleAnswer::NotFound);
 }
 
-fn lists(store: &dyn Store) {
-    for number in 0..10_u128 {
-        let timer =
-            NewTimer::after("mail", far()).key(format!("order {number}")).name(if number < 5 { "low" } else { "high" });
-        arm(store, number + 1, timer);
-    }
-    let list =
-        |filter: &ListFilter, cursor, limit| ask(|reply| store.list(filter.clone(), cursor, limit, reply)).unwrap();
-    let all = ListFilter { namespace: Some("default".into()), ..ListFilter::default() };
-    let first = list(&all, None, 4);
-    assert_eq!(first.rows.len(), 4);
-    // What goes and comes between two pages changes neither the pages before nor the place.
-    assert_eq!(cancel_key(store, "order 3"), counts(1, 0, 0));
-    let second = list(&all, first.next, 4);
-    let third = list(&all, second.next, 4);
-    let numbers = |rows: &[tourbillon_durable::store::TimerRow]| {
-        rows.iter().map(|row| row.id.timer.as_u128()).collect::<Vec<_>>()
-    };
-    assert_eq!(numbers(&second.rows), [5, 6, 7, 8]);
-    assert_eq!((numbers(&third.rows), third.next), (vec![9, 10], None));
-    let named = ListFilter { name: Some("low".into()), ..all.clone() };
-    assert_eq!(numbers(&list(&named, None, 100).rows), [1, 2, 3, 5]);
-    let prefix = ListFilter { prefix: Some("hig".into()), ..all.clone() };
-    assert_eq!(list(&prefix, None, 100).rows.len(), 5);
-    let dead = ListFilter { state: Some(RowState::Dead), ..all };
-    assert_eq!(list(&dead, None, 100).rows.len(), 0);
-    let holder = ask(|reply| store.get_key("default".into(), "order 0".into(), reply)).unwrap();
-    assert_eq!(holder.map(|row| row.id.timer), Some(TimerId::from_u128(1)));
-    assert_eq!(ask(|reply| store.get(TimerId::from_u128(4), reply)).unwrap(), []);
-}
-
 fn upcoming_rows(store: &dyn Store) {
     let owner = own(store, 1);
     for (number, kind, seconds) in [(1, "mail", 30), (2, "page", 10), (3, "mail", 20), (4, "a", 40), (5, "page", 50)] {
@@ -261,35 +237,6 @@ fn repeating(store: &dyn Store) {
     assert_eq!(cancel_key(store, "t"), counts(1, 1, 0), "one waits for its retry, one is being delivered");
     assert_eq!(finish(store, &rows[1], Verdict::Done), Ok(None));
     assert_eq!(cancel_key(store, "t"), counts(0, 0, 1));
-}
-
-fn missed_fires(store: &dyn Store) {
-    let owner = own(store, 1);
-    let minute = Duration::from_secs(60);
-    let timer = |missed| NewTimer::every("tick", minute).first_at(long_ago(0)).missed(missed).times(10);
-    let (row, next) = take(store, &owner, arm(store, 1, timer(MissedFires::Once)));
-    assert_eq!((row.stands_for, row.due.as_micros()), (9, (1_000_000 + 9 * 60) * 1_000_000));
-    assert_eq!(next, None, "all ten are over");
-    let all = MissedFires::All { at_most: 2 };
-    let entry = arm(store, 2, timer(all));
-    let ClaimAnswer::GivenUp { is_dead: false, next: Some(next) } = claim(store, &owner, entry) else {
-        panic!("the oldest are skipped")
-    };
-    assert_eq!(next.id.occurrence, 9);
-    let (_, last) = take(store, &owner, next);
-    let (row, none) = take(store, &owner, last.unwrap());
-    assert_eq!((row.id.occurrence, none), (10, None));
-    let skip = MissedFires::Skip { older_than: minute };
-    let skipped = claim(store, &owner, arm(store, 3, timer(skip)));
-    assert_eq!(skipped, ClaimAnswer::GivenUp { is_dead: false, next: None });
-    let forever = NewTimer::every("tick", minute).first_at(long_ago(0)).missed(skip);
-    let ClaimAnswer::GivenUp { is_dead: false, next: Some(next) } = claim(store, &owner, arm(store, 4, forever)) else {
-        panic!()
-    };
-    assert!(next.id.occurrence > 1_000_000, "it continues with the present");
-    let ended = claim(store, &owner, arm(store, 5, past("tick", 0).missed(MissedFires::DeadAfter(minute))));
-    assert_eq!(ended, ClaimAnswer::GivenUp { is_dead: true, next: None });
-    assert_eq!(ask(|reply| store.get(TimerId::from_u128(5), reply)).unwrap()[0].state, RowState::Dead);
 }
 
 fn retries_and_dead_letters(store: &dyn Store) {
@@ -400,6 +347,29 @@ fn batches(store: &dyn Store) {
     assert!(matches!(answers[2], WriteAnswer::Create(CreateAnswer::Existing { .. })));
     assert!(matches!(answers[5], WriteAnswer::Create(CreateAnswer::Created { .. })));
     assert_eq!(write_all(store, Vec::new()), []);
+}
+
+fn the_last_time(store: &dyn Store) {
+    let owner = own(store, 1);
+    let last = StoreTime::MAX;
+    let entry = arm(store, 1, NewTimer::at("mail", last.to_system()));
+    assert_eq!((entry.wake, claim(store, &owner, entry)), (last, ClaimAnswer::Early(last)));
+    assert_eq!(due(store, "mail", last, 10).entries, [entry]);
+    // No time comes after the last one.
+    for (number, delay) in [(2, Duration::MAX), (3, last.since(StoreTime::ZERO))] {
+        assert_eq!(create(store, number, NewTimer::after("mail", delay)), CreateAnswer::NeverDue, "{delay:?}");
+        assert_eq!(create(store, number, NewTimer::every("mail", delay)), CreateAnswer::NeverDue, "{delay:?}");
+    }
+    let forever = MissedFires::Skip { older_than: Duration::MAX };
+    let once = NewTimer::every("mail", Duration::MAX).first_at(long_ago(0)).until(last.to_system()).missed(forever);
+    let (row, next) = take(store, &owner, arm(store, 4, once));
+    assert_eq!((row.due, row.stands_for, next), (StoreTime::try_from(long_ago(0)).unwrap(), 0, None));
+    // What has been accepted once waits until the last time at most.
+    let retry = Verdict::Retry { after: Duration::MAX, error: "later".into() };
+    assert_eq!(finish(store, &row, retry).unwrap().map(|again| again.wake), Some(last));
+    let (row, _) = take(store, &owner, arm(store, 5, past("mail", 0)));
+    let again = finish(store, &row, Verdict::Return { after: Duration::MAX }).unwrap();
+    assert_eq!(again.map(|again| again.wake), Some(last));
 }
 
 fn due_pages(store: &dyn Store) {

@@ -8,6 +8,7 @@ mod conformance;
 mod crash;
 mod damage;
 mod faults;
+mod lists;
 mod support;
 
 use std::cell::RefCell;

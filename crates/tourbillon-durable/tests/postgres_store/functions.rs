@@ -103,6 +103,11 @@ fn u5_the_functions_have_the_same_conflict_modes_plans_and_counts_as_the_library
     let (row, next) = take(&store, &owner, due(&store, "tick", StoreTime::MAX, 10).entries[0]);
     assert_eq!(next.map(|next| next.wake), Some(row.due.saturating_add(Duration::from_secs(90))));
 
+    // The last time.
+    let last = created("'last', at => '9999-12-30 22:00 UTC'");
+    let latest = ask(|reply| store.get(TimerId::from_u128(last.as_u128()), reply)).unwrap().remove(0);
+    assert_eq!((latest.due, latest.wake), (StoreTime::MAX, StoreTime::MAX));
+
     // Of a repeating timer one occurrence is delivered and one is armed; then the key belongs to the delivery.
     let cancel =
         schema.sql("SELECT cancelled, in_flight, gone FROM tourbillon.cancel(key => 'plan', namespace => 'other')");
@@ -122,6 +127,10 @@ fn u5_the_functions_have_the_same_conflict_modes_plans_and_counts_as_the_library
         "'mail', after => '10000 years'",
         "'mail', at => '1969-12-31 UTC'",
         "'mail', at => 'infinity'",
+        "'mail', at => '9999-12-30 22:00:00.000001 UTC'",
+        "'mail', every => '1 s', until => '9999-12-30 22:00:00.000001 UTC'",
+        "'mail', after => '2920000 days'",
+        "'mail', after => '2000000000 days'",
         "'mail', every => '0 s'",
         "'mail', after => '1 s', at => '2100-01-01'",
         "'mail', after => '1 s', times => 2",

@@ -196,3 +196,14 @@ fn b1_the_futures_work_under_tokio_and_smol() {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(use_them(open()));
     smol::block_on(use_them(open()));
 }
+
+#[test]
+fn u4_a_page_without_room_is_a_typed_error_and_not_the_end_of_the_list() {
+    let timers = open();
+    let calls = timers.blocking();
+    calls.create(NewTimer::after("mail", hour())).unwrap();
+    let list = |limit| calls.list(ListFilter::default(), None, limit);
+    assert_eq!(list(0), Err(TimersError::ZeroPage));
+    assert_eq!(list(1).unwrap().rows.len(), 1);
+    end(&timers);
+}

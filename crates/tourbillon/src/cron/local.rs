@@ -78,7 +78,7 @@ fn next_interval(
 
 /// Returns the latest time that the local clock has shown up to this moment. In the second half of an overlap that is later than
 /// the time that it shows.
-fn furthest_shown(zone: &TimeZone, at: Timestamp) -> DateTime {
+pub(super) fn furthest_shown(zone: &TimeZone, at: Timestamp) -> DateTime {
     let shown = zone.to_datetime(at);
     let window = at.saturating_sub(LONGEST_OVERLAP).unwrap_or(Timestamp::MIN);
     // The transitions up to and including `at`.
@@ -94,11 +94,11 @@ fn furthest_shown(zone: &TimeZone, at: Timestamp) -> DateTime {
 const LONGEST_OVERLAP: jiff::SignedDuration = jiff::SignedDuration::from_hours(2 * 26);
 
 /// A time between two transitions, in which the local clock runs evenly.
-struct Stretch {
-    begin: Timestamp,
+pub(super) struct Stretch {
+    pub(super) begin: Timestamp,
     /// `None` if the stretch never ends.
-    end: Option<Timestamp>,
-    offset: Offset,
+    pub(super) end: Option<Timestamp>,
+    pub(super) offset: Offset,
 }
 
 impl Stretch {
@@ -113,7 +113,7 @@ impl Stretch {
 }
 
 /// Returns the stretches from this moment on.
-fn stretches(zone: &TimeZone, from: Timestamp) -> impl Iterator<Item = Stretch> {
+pub(super) fn stretches(zone: &TimeZone, from: Timestamp) -> impl Iterator<Item = Stretch> {
     let mut transitions = zone.following(from);
     let mut next = Some((from, zone.to_offset(from)));
     std::iter::from_fn(move || {

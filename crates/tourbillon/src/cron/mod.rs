@@ -61,6 +61,7 @@
 //! The same holds for every other shift of a zone's clock, be it half an hour or a whole day: `0 12 * * *` in Samoa, which skipped
 //! 30 December 2011, was due for that day when the 31st began.
 
+mod count;
 mod error;
 mod line;
 mod local;
@@ -186,6 +187,39 @@ impl Cron {
         } else {
             SystemTime::UNIX_EPOCH.checked_add(distance)
         }
+    }
+
+    /// Returns how often the line is due later than `after` and not later than `until`: so often as [`next_after`](Cron::next_after) finds a
+    /// time when it is called with `after` first, and then with each time that it has found.
+    ///
+    /// It counts whole days, so that a century takes about a millisecond, however often a day the line is due.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use tourbillon::Cron;
+    ///
+    /// let each_minute = Cron::utc("* * * * *")?;
+    /// let week = Duration::from_secs(7 * 24 * 60 * 60);
+    /// assert_eq!(each_minute.count(SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + week), 10_080);
+    /// # Ok::<(), tourbillon::CronError>(())
+    /// ```
+    #[must_use]
+    pub fn count(&self, after: SystemTime, until: SystemTime) -> u64 {
+        let pattern = match &self.line.times {
+            CronTimes::Every(interval) => {
+                let length = until.duration_since(after).unwrap_or_default();
+                return u64::try_from(length.as_nanos() / interval.as_nanos()).unwrap_or(u64::MAX);
+            }
+            CronTimes::Never => return 0,
+            CronTimes::Pattern(cron) => &cron.pattern,
+        };
+        let nearest = |time: SystemTime| match Timestamp::try_from(time) {
+            Ok(time) => time,
+            Err(_) if time < SystemTime::UNIX_EPOCH => Timestamp::MIN,
+            Err(_) => Timestamp::MAX,
+        };
+        let (after, until) = (nearest(after), nearest(until));
+        if after < until { count::count(&self.zone, self.line.kind, pattern, after, until) } else { 0 }
     }
 
     /// Returns the interval of an `@every` line; `None` for all other lines, which follow the wall clock.

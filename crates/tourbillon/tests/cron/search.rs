@@ -29,6 +29,31 @@ fn a8_random_lines_with_seconds_are_due_when_the_search_says_so() {
     }
 }
 
+#[test]
+fn a8_u7_a_line_is_counted_as_often_as_it_is_due() {
+    let time = |text: &str| text.parse::<Timestamp>().unwrap().into();
+    for (line, zone, after, until, count) in [
+        ("* * * * * *", "UTC", "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z", 31_536_000),
+        // A day of 23 hours and a day of 25 hours.
+        ("* * * * *", "Europe/Berlin", "2024-03-30T23:00:00Z", "2024-03-31T22:00:00Z", 23 * 60),
+        ("* * * * *", "Europe/Berlin", "2024-10-26T22:00:00Z", "2024-10-27T23:00:00Z", 25 * 60),
+        // The sixty times in the gap are due once, at its end; those in the overlap the first time.
+        ("0-59 2 * * *", "Europe/Berlin", "2024-03-30T23:00:00Z", "2024-03-31T22:00:00Z", 1),
+        ("0-59 2 * * *", "Europe/Berlin", "2024-10-26T22:00:00Z", "2024-10-27T23:00:00Z", 60),
+        ("0-59 2 * * *", "Europe/Berlin", "2024-10-27T00:30:00Z", "2024-10-27T01:30:00Z", 29),
+        ("0 12 29 2 *", "UTC", "1999-01-01T00:00:00Z", "2024-02-29T12:00:00Z", 7),
+        ("0 12 29 2 *", "UTC", "1999-01-01T00:00:00Z", "2024-02-29T11:59:59Z", 6),
+        ("* * * * *", "UTC", "2026-01-01T00:00:00Z", "2026-01-01T00:00:59.999Z", 0),
+        ("* * * * *", "UTC", "2026-01-01T00:01:00Z", "2026-01-01T00:00:00Z", 0),
+        ("0 0 1 1 *", "UTC", "4998-06-01T00:00:00Z", "9999-01-01T00:00:00Z", 1),
+        ("0 0 30 2 *", "UTC", "1970-01-01T00:00:00Z", "9999-01-01T00:00:00Z", 0),
+        ("@every 1.5s", "UTC", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z", 40),
+    ] {
+        let cron = Cron::utc(line).unwrap().in_zone(zone).unwrap();
+        assert_eq!(cron.count(time(after), time(until)), count, "{line} in {zone} from {after} to {until}");
+    }
+}
+
 const ZONES: [&str; 16] = [
     "UTC",
     "Europe/Berlin",
@@ -70,6 +95,9 @@ fn compare(random: &mut Random, line: &Naive, step: SignedDuration, length: Sign
     let wanted = line.dues(&zone, begin, end, step);
     let found = std::iter::successors(Some(begin), |at| after(&cron, *at)).skip(1).take_while(|at| *at < end);
     assert_eq!(found.collect::<Vec<_>>(), wanted, "`{}` in {name} from {begin} to {end}", line.text);
+    let last = end - SignedDuration::from_nanos(1);
+    let count = cron.count(begin.into(), last.into());
+    assert_eq!(count, wanted.len() as u64, "`{}` in {name} from {begin} to {end}", line.text);
 }
 
 #[derive(Clone, Copy, PartialEq)]

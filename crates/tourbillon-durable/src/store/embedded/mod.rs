@@ -52,7 +52,7 @@ use std::time::Duration;
 
 use self::directory::StoreDirectory;
 pub use self::options::EmbeddedOptions;
-use self::reader::{ReadJob, StoreReader};
+use self::reader::{ListQuestion, ReadJob, StoreReader};
 use self::syncer::{DurableMark, Syncer};
 use self::tables::View;
 pub use self::verify::StoreReport;
@@ -219,7 +219,7 @@ impl Store for EmbeddedStore {
     }
 
     fn list(&self, filter: ListFilter, cursor: Option<Cursor>, limit: usize, reply: Reply<ListPage>) {
-        self.ask(&self.thorough, reply, move |_, view| reader::list(view, &filter, cursor, limit));
+        ListQuestion { filter, cursor, limit, reply }.ask(self.thorough.clone());
     }
 
     fn upcoming(&self, filter: ListFilter, limit: usize, reply: Reply<Vec<TimerRow>>) {

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, OnceLock};
 
 use super::encoding::{self, Totals};
@@ -22,7 +22,7 @@ use crate::store::row::{HistoryEntry, RowId, RowState, TimerRow};
 use crate::store::shard::ShardId;
 use crate::time::StoreTime;
 
-/// How many rows a list looks at for one page, so that a filter that few rows pass does not keep other questions waiting.
+/// How many rows a list looks at before it gives way, so that a filter that few rows pass does not keep other questions waiting.
 const MOST_ROWS: usize = 50_000;
 
 /// The one shard of the store.
@@ -58,14 +58,16 @@ impl StoreReader {
 
     /// Replies with what `read` finds, when all of it is durable.
     pub(super) fn answer<T>(&self, reply: Reply<T>, read: impl FnOnce(&View<'_>) -> Result<T, StoreError>) {
-        let find = || {
-            self.failure.get().map_or(Ok(()), |error| Err(error.clone()))?;
-            let view = self.tables.view();
-            let found = read(&view)?;
-            self.durable.wait_for(view.totals()?.sequence)?;
-            Ok(found)
-        };
-        reply.send(find());
+        reply.send(self.find(read));
+    }
+
+    /// Returns what `read` finds, when all of it is durable.
+    fn find<T>(&self, read: impl FnOnce(&View<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.failure.get().map_or(Ok(()), |error| Err(error.clone()))?;
+        let view = self.tables.view();
+        let found = read(&view)?;
+        self.durable.wait_for(view.totals()?.sequence)?;
+        Ok(found)
     }
 
     pub(super) fn counts(&self, view: &View<'_>) -> Result<StoreCounts, StoreError> {
@@ -175,13 +177,36 @@ pub(super) fn holder(view: &View<'_>, namespace: &str, key: &str) -> Result<Opti
     read_indexed(view, id).map(Some)
 }
 
-/// Returns a page of the rows that pass a filter. A page may have fewer rows than there is room for, and others after it.
-pub(super) fn list(
-    view: &View<'_>,
-    filter: &ListFilter,
-    cursor: Option<Cursor>,
-    limit: usize,
-) -> Result<ListPage, StoreError> {
+/// A list that is asked for.
+pub(super) struct ListQuestion {
+    pub(super) filter: ListFilter,
+    pub(super) cursor: Option<Cursor>,
+    pub(super) limit: usize,
+    pub(super) reply: Reply<ListPage>,
+}
+
+impl ListQuestion {
+    /// Asks a thread for reading. If the store is closed, the question is dropped, and its reply says so.
+    pub(super) fn ask(self, lane: Sender<ReadJob>) {
+        let again = lane.clone();
+        let _is_closed = lane.send(ReadJob::Ask(Box::new(move |reader| self.answer(reader, again))));
+    }
+
+    /// Replies with a page that has rows or is the last. A part without rows is not the answer: the search goes on behind it, when the
+    /// questions have been answered that came in the meantime.
+    fn answer(self, reader: &StoreReader, lane: Sender<ReadJob>) {
+        match reader.find(|view| list(view, &self.filter, self.cursor, self.limit)) {
+            Ok(ListPage { rows, next: Some(next) }) if rows.is_empty() => {
+                ListQuestion { cursor: Some(next), ..self }.ask(lane);
+            }
+            page => self.reply.send(page),
+        }
+    }
+}
+
+/// Returns rows that pass a filter, in the order of their ids. Not all rows may have been looked at: there is a cursor then, but there may
+/// be fewer rows than there is room for, or none.
+fn list(view: &View<'_>, filter: &ListFilter, cursor: Option<Cursor>, limit: usize) -> Result<ListPage, StoreError> {
     match (&filter.namespace, &filter.name, failed_state(filter)) {
         (Some(namespace), Some(name), _) => {
             let prefix = layout::named(namespace, name);

@@ -170,7 +170,7 @@ pub(super) fn dead_letter(
         end_row(rows, &row, EndedAs::Dead)?;
         return Ok(Some(None));
     }
-    // Its key may be another timer's by now: a replayed letter is never a head, and is found by its id and its name.
+    // Its key may be another timer's by now: a replay does not make it the head, and it is found by its id and its name.
     let armed = TimerRow {
         state: RowState::Armed,
         wake: rows.now(),

@@ -112,33 +112,32 @@ fn occurrences(spec: &TimerSpec, due: StoreTime, left: Option<u64>, now: StoreTi
         let next_due = spec.next_due(due).filter(|_| left != Some(0));
         next_due.map(|due| Next { due, steps, left })
     };
-    // Occurrences up to `now`, the last one that the timer still has.
-    let missed_until = |limit: StoreTime| {
-        let (last, count) = spec.recurrence.last_until(due, limit.min(spec.until.unwrap_or(StoreTime::MAX)));
-        match left {
-            Some(left) if count >= left => (nth(spec, due, left - 1), left - 1),
-            _ => (last, count),
-        }
+    // The last of the occurrences up to a time that the timer still has, at most so many further on, and how many further on it is.
+    let last_until = |limit: StoreTime, most: u64| {
+        let limit = limit.min(spec.until.unwrap_or(StoreTime::MAX));
+        let most = most.min(left.map_or(u64::MAX, |left| left.saturating_sub(1)));
+        spec.recurrence.last_until(due, limit, most)
     };
     let late = now.since(due);
     match spec.missed {
         MissedFires::Once => {
-            let (last, count) = missed_until(now);
+            let (last, count) = last_until(now, u64::MAX);
             Occurrences { current: Current::Fire { due: last, stands_for: count }, next: after(last, count + 1) }
         }
         MissedFires::Skip { older_than } if late > older_than => {
             // The first occurrence that is not too old, or else the first that is to come.
             let oldest = now.saturating_sub(older_than + Duration::from_micros(1));
-            let (last, count) = missed_until(oldest);
+            let (last, count) = last_until(oldest, u64::MAX);
             Occurrences { current: Current::Skip, next: after(last, count + 1) }
         }
         MissedFires::DeadAfter(age) if late > age => Occurrences { current: Current::Dead, next: after(due, 1) },
         MissedFires::All { at_most } => {
-            let (_, count) = missed_until(now);
+            let (_, count) = last_until(now, u64::MAX);
             match count.checked_sub(at_most) {
                 // Counted are those after the current one, so `at_most` of them are the newest.
                 Some(surplus) => {
-                    Occurrences { current: Current::Skip, next: after(nth(spec, due, surplus), surplus + 1) }
+                    let (newest_skipped, _) = last_until(now, surplus);
+                    Occurrences { current: Current::Skip, next: after(newest_skipped, surplus + 1) }
                 }
                 None => Occurrences { current: Current::Fire { due, stands_for: 0 }, next: after(due, 1) },
             }
@@ -147,15 +146,6 @@ fn occurrences(spec: &TimerSpec, due: StoreTime, left: Option<u64>, now: StoreTi
             Occurrences { current: Current::Fire { due, stands_for: 0 }, next: after(due, 1) }
         }
     }
-}
-
-/// Returns the time of the occurrence that comes `steps` after the one that was due at `due`.
-fn nth(spec: &TimerSpec, due: StoreTime, steps: u64) -> StoreTime {
-    if let crate::spec::Recurrence::Every(interval) = spec.recurrence {
-        let micros = StoreTime::ZERO.saturating_add(interval).as_micros();
-        return StoreTime::from_micros(due.as_micros().saturating_add(micros.saturating_mul(steps)));
-    }
-    (0..steps).try_fold(due, |due, _| spec.recurrence.next_after(due).ok_or(due)).unwrap_or_else(|last| last)
 }
 
 /// Returns the row of a later occurrence, armed.
