@@ -7,7 +7,7 @@ use tourbillon_durable::core::{Action, Core, CoreConfig, Input, Now, Wakeup};
 use tourbillon_durable::store::{
     CreateOp, DuePage, Heartbeat, MemoryTables, NodeId, Ownership, ShardId, StoreTraits, WriteOp, is_pull_fence,
 };
-use tourbillon_durable::{NewTimer, StoreTime, TimerId};
+use tourbillon_durable::{NewTimer, StoreError, StoreTime, TimerId};
 
 const NOW: StoreTime = StoreTime::from_micros(1_800_000_000_000_000);
 const WINDOW: Duration = Duration::from_secs(60);
@@ -121,6 +121,27 @@ fn o9_the_only_node_of_a_store_owns_it_without_a_handler_too() {
     let mut core = Core::new(config(false));
     let now = Now { store: NOW, steady: Duration::ZERO };
     assert_eq!(leases(core.handle(now, Input::Tick)), [config(false).node_lease]);
+}
+
+#[test]
+fn q1_d47_a_store_that_cannot_be_written_for_a_while_does_not_end_its_node() {
+    let mut core = idle_core(true, None);
+    let beat_at = |core: &mut Core, steady| core.handle(Now { store: NOW.saturating_add(steady), steady }, Input::Tick);
+    let fails = |core: &mut Core, steady, error| {
+        let result = Err(error);
+        let actions = core.handle(Now { store: NOW, steady }, Input::Owned { sent: steady, result });
+        actions.iter().any(|action| matches!(action, Action::StoreFailed(_)))
+    };
+    let (lease, retry) = (config(true).node_lease, config(true).retry);
+    let mut steady = lease / 3;
+    let passing = [StoreError::ReadOnly, StoreError::Unavailable, StoreError::Uncertain, StoreError::Full];
+    for error in passing {
+        assert_eq!(leases(beat_at(&mut core, steady)), [lease]);
+        assert!(!fails(&mut core, steady, error("it will pass".to_owned())));
+        steady += retry;
+    }
+    assert_eq!(leases(beat_at(&mut core, steady)), [lease], "it asks again");
+    assert!(fails(&mut core, steady, StoreError::NotPermitted("an operator has to act".to_owned())));
 }
 
 #[test]

@@ -8,8 +8,11 @@ use std::fmt;
 pub enum StoreError {
     /// The store has no room: creates are refused, cancels and deliveries go on.
     Full(String),
-    /// The store can be read and not written.
+    /// The store can be read and not written: PostgreSQL is a standby or is set to read only, or a directory cannot be written. A node goes
+    /// on and delivers when the store can be written again.
     ReadOnly(String),
+    /// The user of the database lacks a privilege. The text says what for.
+    NotPermitted(String),
     /// The address or an option of the store cannot be used.
     BadOptions(String),
     /// Another process has the store open.
@@ -34,10 +37,13 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Returns whether the same request may succeed later.
+    /// Returns whether the same request may succeed later. An error that is not temporary ends the node that meets it.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
-        matches!(self, StoreError::Full(_) | StoreError::Unavailable(_) | StoreError::Uncertain(_))
+        matches!(
+            self,
+            StoreError::Full(_) | StoreError::ReadOnly(_) | StoreError::Unavailable(_) | StoreError::Uncertain(_)
+        )
     }
 }
 
@@ -46,6 +52,9 @@ impl fmt::Display for StoreError {
         match self {
             StoreError::Full(what) => write!(f, "the store is full: {what}"),
             StoreError::ReadOnly(what) => write!(f, "the store cannot be written: {what}"),
+            StoreError::NotPermitted(what) => {
+                write!(f, "the user of the database may not do this, so grant it the privilege and start again: {what}")
+            }
             StoreError::BadOptions(what) => write!(f, "the store cannot be opened like this: {what}"),
             StoreError::Locked(what) => write!(f, "another process has the store open: {what}"),
             StoreError::NewerFormat { found, known } => {

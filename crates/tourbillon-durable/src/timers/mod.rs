@@ -156,7 +156,8 @@ impl Timers {
     /// # Errors
     /// [`TimersError::Store`] with [`StoreError::BadOptions`] if the address cannot be understood, or without a Tokio runtime;
     /// [`StoreError::Unavailable`] if the server does not answer or refuses the connection; [`StoreError::NewerFormat`] if a newer version
-    /// has used the database; [`StoreError::ReadOnly`] if the schema is missing and cannot be created.
+    /// has used the database; [`StoreError::ReadOnly`] or [`StoreError::NotPermitted`] if the schema is missing and cannot
+    /// be created.
     #[cfg(feature = "postgres")]
     pub async fn connect(url: &str) -> Result<Timers, TimersError> {
         Timers::builder().connect(url).await

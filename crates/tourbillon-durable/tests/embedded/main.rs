@@ -7,6 +7,8 @@ mod backup;
 mod conformance;
 mod crash;
 mod damage;
+#[cfg(target_os = "linux")]
+mod disks;
 mod faults;
 mod lists;
 mod support;

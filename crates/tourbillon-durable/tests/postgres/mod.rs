@@ -34,10 +34,14 @@ pub(crate) struct Schema {
 impl Schema {
     /// Returns a schema that does not exist yet; `None` if there is no server.
     pub(crate) fn new() -> Option<Schema> {
+        postgres::url().map(Schema::on)
+    }
+
+    /// Returns a schema that does not exist yet, on the server with this address.
+    pub(crate) fn on(url: &str) -> Schema {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let url = postgres::url()?.to_owned();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Some(Schema { url, name: format!("test_{}_{number}", std::process::id()) })
+        Schema { url: url.to_owned(), name: format!("test_{}_{number}", std::process::id()) }
     }
 
     /// Returns the options of a store in this schema.
@@ -55,6 +59,14 @@ impl Schema {
         };
         let options = PostgresOptions::new(&format!("{}{joint}{addition}", self.url)).expect("the address is valid");
         options.schema(&self.name).expect("the name is valid")
+    }
+
+    /// Returns what an address is given so that its sessions have a setting.
+    pub(crate) fn setting(&self, name: &str, value: &str) -> String {
+        match self.url.contains("://") {
+            true => format!("options=-c%20{name}%3D{value}"),
+            false => format!("options='-c {name}={value}'"),
+        }
     }
 
     /// Opens a store in this schema.

@@ -102,11 +102,7 @@ fn q8_a_row_that_cannot_be_read_is_an_error() {
 fn q1_a_server_that_cannot_be_written_can_be_read() {
     let Some(schema) = Schema::new() else { return };
     arm(&schema.store(), 1, far("mail").key("k"));
-    let read_only = if schema.url.contains("://") {
-        "options=-c%20default_transaction_read_only%3Don"
-    } else {
-        "options='-c default_transaction_read_only=on'"
-    };
+    let read_only = &schema.setting("default_transaction_read_only", "on");
     let store = schema.open(schema.options_with(read_only)).unwrap();
     assert!(ask(|reply| store.get_key("default".into(), "k".into(), reply)).unwrap().is_some());
     let refused = ask(|reply| store.write(vec![create_op(2, far("mail"))], reply));
@@ -116,6 +112,22 @@ fn q1_a_server_that_cannot_be_written_can_be_read() {
     let empty = Schema::new().unwrap();
     let refused = empty.open(empty.options_with(read_only)).err();
     assert!(matches!(refused, Some(StoreError::ReadOnly(_))), "{refused:?}");
+}
+
+#[test]
+fn q8_a_user_without_a_privilege_is_an_error_that_says_what_is_missing() {
+    let Some(schema) = Schema::new() else { return };
+    arm(&schema.store(), 1, far("mail").key("k"));
+    let role = &schema.name;
+    schema.run(&format!(
+        "CREATE ROLE {role}; GRANT USAGE ON SCHEMA {role} TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA {role} TO {role}"
+    ));
+    let store = schema.open(schema.options_with(&schema.setting("role", role))).unwrap();
+    assert!(ask(|reply| store.get_key("default".into(), "k".into(), reply)).unwrap().is_some());
+    let refused = ask(|reply| store.write(vec![create_op(2, far("mail"))], reply)).unwrap_err();
+    assert!(matches!(&refused, StoreError::NotPermitted(text) if text.contains("timers")), "{refused:?}");
+    drop(store);
+    schema.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
 #[test]

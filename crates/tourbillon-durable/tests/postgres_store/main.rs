@@ -7,6 +7,7 @@ mod conformance;
 mod faults;
 mod functions;
 mod nodes;
+mod outages;
 #[path = "../postgres/mod.rs"]
 mod postgres;
 mod requests;

@@ -180,8 +180,12 @@ pub(super) fn damaged(directory: &Path, what: &str) -> StoreError {
 pub(super) fn from_io(directory: &Path, error: &io::Error) -> StoreError {
     let text = format!("{}: {error}", directory.display());
     match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly(text),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full(text),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly(format!(
+            "{text}. Let the user of this process write the directory and everything in it, or mount its file system for writing"
+        )),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            StoreError::Full(format!("{text}. Free some room on its disk"))
+        }
         _ => StoreError::Unavailable(text),
     }
 }

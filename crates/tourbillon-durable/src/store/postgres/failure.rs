@@ -2,7 +2,7 @@
 
 use deadpool_postgres::PoolError;
 use tokio_postgres::Error;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use super::super::error::StoreError;
 
@@ -25,7 +25,18 @@ impl Failure {
 
     /// Returns what an error means that came after `COMMIT` was sent: if the connection is lost, nobody knows whether it was done.
     pub(super) fn in_commit(error: &Error) -> Failure {
-        if is_lost(error) { Failure::Refused(StoreError::Uncertain(describe(error))) } else { error.into() }
+        let severity = error.as_db_error().and_then(DbError::parsed_severity);
+        if is_lost(error.code(), severity) {
+            Failure::Refused(StoreError::Uncertain(describe(error)))
+        } else {
+            error.into()
+        }
+    }
+
+    /// Returns whether another connection may do what this one could not: it may reach another server, one that was promoted meanwhile, or
+    /// have the settings and the prepared statements of now.
+    pub(super) fn may_be_of_connection(&self) -> bool {
+        matches!(self, Failure::Refused(StoreError::ReadOnly(_) | StoreError::Unavailable(_)))
     }
 }
 
@@ -47,17 +58,10 @@ impl From<&Error> for Failure {
             return Failure::Refused(StoreError::Unavailable(describe(error)));
         };
         let text = describe(error);
-        let races = [
-            &SqlState::UNIQUE_VIOLATION,
-            // The tables have no such constraint but those of the history's partitions: one was added while an entry was on its way to another.
-            &SqlState::CHECK_VIOLATION,
-            &SqlState::T_R_SERIALIZATION_FAILURE,
-            &SqlState::T_R_DEADLOCK_DETECTED,
-        ];
-        if races.contains(&code) {
-            return Failure::Raced(StoreError::Unavailable(text));
+        match is_race(code) {
+            true => Failure::Raced(StoreError::Unavailable(text)),
+            false => Failure::Refused(meaning(code, text)),
         }
-        Failure::Refused(meaning(code, text))
     }
 }
 
@@ -71,9 +75,23 @@ impl From<PoolError> for Failure {
     }
 }
 
+/// Returns whether another transaction was in the way.
+fn is_race(code: &SqlState) -> bool {
+    // The tables have no checks but those of the history's partitions: one was added while an entry was on its way to another.
+    let races = [&SqlState::UNIQUE_VIOLATION, &SqlState::CHECK_VIOLATION];
+    let is_rollback = class(code) == "40" && *code != SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN;
+    races.contains(&code) || is_rollback
+}
+
+/// Returns what the caller is told. What passes by itself, with a failover or with a restart of the server must be temporary, because other
+/// errors end the node.
 fn meaning(code: &SqlState, text: String) -> StoreError {
     match *code {
-        SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::INSUFFICIENT_PRIVILEGE => StoreError::ReadOnly(text),
+        // A standby that is about to be promoted, or a server that is set to read only for a while.
+        SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::ReadOnly(format!(
+            "{text}. The server is a standby, or is set to read only: ask again when it was promoted or can be written"
+        )),
+        SqlState::INSUFFICIENT_PRIVILEGE => StoreError::NotPermitted(text),
         SqlState::DISK_FULL => StoreError::Full(text),
         // A statement that was prepared is unknown, or was prepared by somebody else: another connection of the server answers.
         SqlState::INVALID_SQL_STATEMENT_NAME | SqlState::DUPLICATE_PSTATEMENT => StoreError::BadOptions(format!(
@@ -83,20 +101,28 @@ fn meaning(code: &SqlState, text: String) -> StoreError {
         SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME => {
             StoreError::Damaged(format!("the tables are not those that this program made: {text}"))
         }
-        _ => match code.code().get(..2) {
-            // Connections, resources, locks, operators, roles and databases.
-            Some("08" | "53" | "55" | "57" | "58" | "28" | "3D") => StoreError::Unavailable(text),
+        // A prepared statement is older than the tables, which a newer program has changed. A new connection has none.
+        SqlState::FEATURE_NOT_SUPPORTED => StoreError::Unavailable(text),
+        // The server contradicts itself for a moment, or a pooler has no number of its own for what it refuses.
+        SqlState::INTERNAL_ERROR => StoreError::Unavailable(text),
+        _ => match class(code) {
+            // Connections, transactions that the server ended, resources, limits, locks, operators, snapshots, roles and databases.
+            "08" | "25" | "28" | "3D" | "40" | "53" | "54" | "55" | "57" | "58" | "72" => StoreError::Unavailable(text),
             _ => StoreError::Damaged(format!("PostgreSQL refuses what it should know ({}): {text}", code.code())),
         },
     }
 }
 
-/// Returns whether the connection is gone, or the server ends it.
-fn is_lost(error: &Error) -> bool {
-    match error.code() {
-        None => true,
-        Some(code) => matches!(code.code().get(..2), Some("08" | "57")),
-    }
+/// Returns the first two letters of a code, which are its class.
+fn class(code: &SqlState) -> &str {
+    code.code().get(..2).unwrap_or_default()
+}
+
+/// Returns whether the connection is gone, or the server ends it, so that nobody knows what became of a `COMMIT` that was sent.
+fn is_lost(code: Option<&SqlState>, severity: Option<Severity>) -> bool {
+    let Some(code) = code else { return true };
+    let ends_connection = matches!(severity, Some(Severity::Fatal | Severity::Panic));
+    ends_connection || *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN || ["08", "57"].contains(&class(code))
 }
 
 /// Returns the error with its causes: the first line of it alone says no more than "db error".
@@ -124,6 +150,62 @@ mod tests {
             let error = meaning(&code, "prepared statement \"s95\" does not exist".to_owned());
             assert!(matches!(&error, StoreError::BadOptions(text) if text.contains("prepared_statements(false)")));
         }
-        assert!(matches!(meaning(&SqlState::SYNTAX_ERROR, "?".to_owned()), StoreError::Damaged(_)));
+    }
+
+    /// Returns the name of what an error of this code means.
+    fn kind(code: &str) -> &'static str {
+        match meaning(&SqlState::from_code(code), String::new()) {
+            StoreError::Unavailable(_) => "unavailable",
+            StoreError::ReadOnly(_) => "read only",
+            StoreError::NotPermitted(_) => "not permitted",
+            StoreError::Full(_) => "full",
+            StoreError::Damaged(_) => "damaged",
+            other => panic!("{code}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn q1_d47_what_passes_is_temporary_and_what_does_not_is_not() {
+        let passing: [(&str, &[&str]); 7] = [
+            ("connections", &["08000", "08003", "08006", "08P01", "57P03", "57P05"]),
+            ("transactions that the server ended", &["25000", "25P02", "25P03", "25P04", "40003", "57014", "72000"]),
+            ("the end of the server", &["57P01", "57P02", "57P04", "58000", "58030"]),
+            ("roles and databases that are changed", &["28000", "28P01", "3D000"]),
+            ("resources, limits and locks", &["53000", "53200", "53300", "53400", "54000", "54001", "55000", "55P03"]),
+            ("statements that are older than the tables", &["0A000"]),
+            ("what has no number of its own", &["XX000"]),
+        ];
+        for (what, codes) in passing {
+            assert!(codes.iter().all(|code| kind(code) == "unavailable"), "{what}");
+        }
+        assert_eq!((kind("25006"), kind("53100"), kind("42501")), ("read only", "full", "not permitted"));
+        for code in ["22021", "23502", "23503", "3F000", "42601", "42703", "42P01", "42883", "P0001", "XX001", "XX002"]
+        {
+            assert_eq!(kind(code), "damaged", "{code}");
+        }
+        assert!(StoreError::ReadOnly(String::new()).is_temporary());
+        assert!(!StoreError::NotPermitted(String::new()).is_temporary());
+    }
+
+    #[test]
+    fn q1_transactions_that_were_in_each_others_way_are_tried_again() {
+        let is_race = |code: &&str| is_race(&SqlState::from_code(code));
+        assert!(["40001", "40P01", "40002", "23505", "23514"].iter().all(is_race));
+        assert!(!["40003", "23503", "55P03"].iter().any(is_race));
+    }
+
+    #[test]
+    fn q1_a_commit_is_uncertain_if_the_server_has_ended_the_connection() {
+        let lost = |code: &str, severity| is_lost(Some(&SqlState::from_code(code)), Some(severity));
+        assert!(is_lost(None, None));
+        // A server without room for its log ends at the commit, and may have written it or not.
+        assert!(lost("53100", Severity::Panic));
+        for code in ["25P03", "25P04", "57P01", "57P02", "XX000"] {
+            assert!(lost(code, Severity::Fatal), "{code}");
+        }
+        assert!(lost("08006", Severity::Error) && lost("57014", Severity::Error) && lost("40003", Severity::Error));
+        for code in ["25006", "40001", "23505", "53100", "55P03"] {
+            assert!(!lost(code, Severity::Error), "{code}: the transaction was rolled back");
+        }
     }
 }

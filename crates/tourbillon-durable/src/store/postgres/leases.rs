@@ -22,8 +22,8 @@ pub(super) async fn heartbeat(store: &Shared, heartbeat: &Heartbeat) -> Result<O
     let beat = async {
         let mut session = store.pools.session(&store.pools.control).await?;
         let result = transact(store, &mut session, heartbeat).await;
-        if result.is_err() {
-            session.roll_back().await;
+        if let Err(failure) = &result {
+            session.roll_back(failure).await;
         }
         result
     };

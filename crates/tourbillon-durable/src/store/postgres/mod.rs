@@ -12,6 +12,8 @@
 //! - *The clock* is the server's `clock_timestamp()`, in whole microseconds.
 //! - *A lost connection* before `COMMIT` is [`StoreError::Unavailable`], and nothing was done; while `COMMIT` is under way it is
 //!   [`StoreError::Uncertain`].
+//! - *A server that cannot be written*, as a standby before it is promoted, is [`StoreError::ReadOnly`]. Its connections are closed, so that
+//!   later requests reach the server that can be written, with its settings of then.
 //! - *Locks.* A claim never waits for another transaction: [`ClaimAnswer::Lost`](super::ClaimAnswer::Lost) can therefore mean that another
 //!   transaction had the row locked and then left it armed. A later [`due`](Store::due) shows it again.
 //! - *Transactions of applications* can create and cancel timers with the functions `tourbillon.create_timer` and `tourbillon.cancel` (U5).
@@ -110,7 +112,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// [`StoreError::NewerFormat`] if a newer program has used the database; [`StoreError::ReadOnly`] if the schema is not there and the server
-    /// cannot be written; [`StoreError::Unavailable`] if the server does not answer or refuses the connection; [`StoreError::BadOptions`] if the
+    /// cannot be written; [`StoreError::NotPermitted`] if the user may not make it; [`StoreError::Unavailable`] if the server does not answer or refuses the connection; [`StoreError::BadOptions`] if the
     /// address cannot be understood, or without a Tokio runtime.
     ///
     /// # Panics
@@ -163,7 +165,7 @@ impl PostgresStore {
         let shared = Arc::new(shared);
         shared.in_time(schema::migrate(&shared)).await?;
         match shared.in_time(shared.keep_history()).await {
-            Ok(()) | Err(StoreError::ReadOnly(_)) => {}
+            Ok(()) | Err(StoreError::ReadOnly(_) | StoreError::NotPermitted(_)) => {}
             Err(error) => return Err(error),
         }
         shared.runtime.spawn(upkeep(Arc::downgrade(&shared), shared.closed.clone()));
@@ -238,7 +240,7 @@ impl Shared {
             session.commit(&[], || ()).await
         };
         if let Err(failure) = done.await {
-            session.roll_back().await;
+            session.roll_back(&failure).await;
             return Err(failure);
         }
         Ok(())

@@ -34,8 +34,8 @@ pub(super) async fn migrate(store: &Shared) -> Result<(), Failure> {
         return Ok(());
     }
     let result = raise(store, &mut session).await;
-    if result.is_err() {
-        session.roll_back().await;
+    if let Err(failure) = &result {
+        session.roll_back(failure).await;
     }
     result
 }

@@ -91,8 +91,10 @@ impl Pools {
 
     /// Runs one statement alone: a function that has its settings itself.
     pub(super) async fn ask(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
-        let session = self.session(&self.work).await?;
-        session.rows(sql, params).await
+        let mut session = self.session(&self.work).await?;
+        let rows = session.rows(sql, params).await;
+        session.is_idle = rows.is_ok();
+        rows
     }
 
     /// Runs one statement that only reads, by indexes.
@@ -105,7 +107,7 @@ impl Pools {
             join(session.run(&ready, params), session.client().batch_execute("COMMIT")),
         )
         .await;
-        session.is_idle = ended.is_ok();
+        session.is_idle = rows.is_ok() && ended.is_ok();
         begun?;
         let rows = rows?;
         ended?;
@@ -168,9 +170,12 @@ impl Session<'_> {
         counts.map_err(|error| Failure::in_commit(&error))
     }
 
-    /// Ends the transaction without its changes. If that fails, the connection is not used again.
-    pub(super) async fn roll_back(&mut self) {
-        if !self.is_idle && !self.client().is_closed() {
+    /// Ends the transaction without its changes after this failure. The connection is not used again if that fails, or if another one may
+    /// do better: one that was made while the server was set to read only, or to a standby, would refuse every write for as long as it lives.
+    pub(super) async fn roll_back(&mut self, after: &Failure) {
+        if after.may_be_of_connection() {
+            self.is_idle = false;
+        } else if !self.is_idle && !self.client().is_closed() {
             self.is_idle = self.client().batch_execute("ROLLBACK").await.is_ok();
         }
     }
@@ -213,7 +218,7 @@ fn typed<'p>(sql: &Sql, params: &Params<'p>) -> Vec<(&'p (dyn ToSql + Sync), Typ
     params.iter().copied().zip(sql.types.iter().cloned()).collect()
 }
 
-/// A connection inside of a transaction must not get back into its pool: it is closed.
+/// A connection that is inside of a transaction, or has failed, must not get back into its pool: it is closed.
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         if let Some(client) = self.client.take()

@@ -85,8 +85,8 @@ fn timed_out(timeout: Duration, commit_sent: bool) -> StoreError {
 async fn once(store: &Shared, batch: &[WriteOp], commit_sent: &AtomicBool) -> Result<Vec<WriteAnswer>, Failure> {
     let mut session = store.pools.session(&store.pools.work).await?;
     let result = transact(store, &mut session, batch, commit_sent).await;
-    if result.is_err() {
-        session.roll_back().await;
+    if let Err(failure) = &result {
+        session.roll_back(failure).await;
     }
     result
 }
