@@ -7,7 +7,7 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use tourbillon_durable::transfer;
 
-use super::target::{OpenStore, ask};
+use super::target::{OpenStore, ask, is_address, without_password};
 use super::{CopyOptions, ExportOptions, ImportOptions, RestoreOptions, Store};
 use crate::text;
 
@@ -34,6 +34,11 @@ pub(super) fn restore(options: &RestoreOptions) -> Result<(), String> {
 
 /// Copies a store into another directory, and returns the number of rows.
 fn copy(options: &CopyOptions) -> Result<u64, String> {
+    if [&options.from, &options.to].iter().any(|place| place.to_str().is_some_and(is_address)) {
+        return Err("a backup is of a store in a directory. A store in PostgreSQL is backed up with pg_dump, or with \
+                    `tourbillon durable export` and `import`"
+            .to_owned());
+    }
     let store = OpenStore::existing(&options.from)?;
     let rows = ask(|reply| store.backup(options.to.clone(), reply))?;
     store.close()?;
@@ -103,7 +108,8 @@ pub(super) fn import(options: &ImportOptions) -> Result<(), String> {
         }
     }
     if !options.resume {
-        println!("The store is paused. When it may deliver: tourbillon durable resume {}", options.store.store);
+        let store = without_password(&options.store.store);
+        println!("The store is paused. When it may deliver: tourbillon durable resume {store}");
     }
     Ok(())
 }

@@ -122,7 +122,8 @@ impl PostgresStore {
     /// Connects with these options, without TLS.
     ///
     /// # Errors
-    /// Those of [`connect`](PostgresStore::connect).
+    /// Those of [`connect`](PostgresStore::connect); with [`PostgresOptions::create`]`(false)` also [`StoreError::Missing`] and
+    /// [`StoreError::OlderFormat`].
     pub async fn open(options: PostgresOptions) -> Result<PostgresStore, StoreError> {
         PostgresStore::open_tls(options, NoTls).await
     }
@@ -130,7 +131,7 @@ impl PostgresStore {
     /// Connects with these options, and with TLS by a connector for `tokio-postgres`, such as those of `tokio-postgres-rustls`.
     ///
     /// # Errors
-    /// Those of [`connect`](PostgresStore::connect).
+    /// Those of [`open`](PostgresStore::open).
     pub async fn open_tls<T>(options: PostgresOptions, tls: T) -> Result<PostgresStore, StoreError>
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
@@ -145,6 +146,7 @@ impl PostgresStore {
             )
         })?;
         let parallel_writes = options.connections.div_ceil(2);
+        let creates = options.creates;
         let shared = Shared {
             pools: Pools::new(&options, tls.clone()),
             sql: Statements::new(&options.schema),
@@ -161,12 +163,14 @@ impl PostgresStore {
             closed: CancellationToken::new(),
         };
         let shared = Arc::new(shared);
-        shared.in_time(schema::migrate(&shared)).await?;
-        match shared.in_time(shared.keep_history()).await {
-            Ok(()) | Err(StoreError::ReadOnly(_)) => {}
-            Err(error) => return Err(error),
+        shared.in_time(schema::prepare(&shared, creates)).await?;
+        if creates {
+            match shared.in_time(shared.keep_history()).await {
+                Ok(()) | Err(StoreError::ReadOnly(_)) => {}
+                Err(error) => return Err(error),
+            }
+            shared.runtime.spawn(upkeep(Arc::downgrade(&shared), shared.closed.clone()));
         }
-        shared.runtime.spawn(upkeep(Arc::downgrade(&shared), shared.closed.clone()));
         Ok(PostgresStore { shared })
     }
 

@@ -1,5 +1,9 @@
 //! `tourbillon durable`, as an operator uses it.
+//!
+//! Without a server the tests of stores in PostgreSQL print `NOT TESTED ON POSTGRESQL` and pass: see `tourbillon_tools::postgres`.
 #![cfg(feature = "durable")]
+
+mod postgres;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
