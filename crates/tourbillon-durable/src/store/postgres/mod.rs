@@ -15,7 +15,7 @@
 //! - *Locks.* A claim never waits for another transaction: [`ClaimAnswer::Lost`](super::ClaimAnswer::Lost) can therefore mean that another
 //!   transaction had the row locked and then left it armed. A later [`due`](Store::due) shows it again.
 //! - *Transactions of applications* can create and cancel timers with the functions `tourbillon.create_timer` and `tourbillon.cancel` (U5).
-//!   They hold locks until they end: keep them short. `sql/v1_functions.sql` describes their arguments.
+//!   They hold locks until they end: keep them short. The guide (`docs/guide/durable-timers.md`) describes their arguments and the rights they need.
 //! - *Poolers* in transaction mode are possible, except for [`listen`](PostgresStore::listen): see [`PostgresOptions`].
 
 mod columns;
