@@ -252,6 +252,57 @@ fn u1_u5_a_conflict_of_keys_tells_the_timer_and_is_undone_by_a_savepoint() {
 }
 
 #[test]
+fn u1_u5_a_timer_that_changed_after_a_snapshot_is_a_serialization_failure() {
+    let Some(schema) = Schema::new() else { return };
+    drop(schema.store());
+    let (one, other) = (schema.client(), schema.client());
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        let begin = format!("BEGIN ISOLATION LEVEL {level}; SELECT 1; SET LOCAL statement_timeout = '30 s'");
+        wait(one.batch_execute(&begin)).unwrap();
+        let create = format!("SELECT answer FROM tourbillon.create_timer('mail', after => '1000 s', key => '{level}')");
+        let create = schema.sql(&create);
+        wait(other.batch_execute(&create)).unwrap();
+        let error = wait(one.batch_execute(&create)).unwrap_err();
+        assert_eq!(
+            error.code(),
+            Some(&tokio_postgres::error::SqlState::T_R_SERIALIZATION_FAILURE),
+            "{level}: {error:?}"
+        );
+        wait(one.batch_execute("ROLLBACK")).unwrap();
+        wait(one.batch_execute(&begin)).unwrap();
+        let row = wait(one.query_one(&create, &[])).unwrap();
+        assert_eq!(row.get::<_, String>(0), "existing", "the transaction is repeated");
+        let cancel = schema.sql(&format!("SELECT tourbillon.cancel(key => '{level}')"));
+        wait(one.batch_execute("COMMIT")).unwrap();
+        wait(one.batch_execute(&begin)).unwrap();
+        wait(other.batch_execute(&cancel)).unwrap();
+        let error = wait(one.batch_execute(&cancel)).unwrap_err();
+        assert_eq!(
+            error.code(),
+            Some(&tokio_postgres::error::SqlState::T_R_SERIALIZATION_FAILURE),
+            "{level}: {error:?}"
+        );
+        wait(one.batch_execute("ROLLBACK")).unwrap();
+    }
+}
+
+#[test]
+fn u5_the_functions_of_applications_have_comments_and_keep_their_rights_through_an_upgrade() {
+    let Some(schema) = Schema::new() else { return };
+    drop(schema.store());
+    let query = schema.sql(
+        "SELECT count(*) FROM pg_proc p WHERE p.pronamespace = $1::text::regnamespace AND p.proname IN ('create_timer', 'cancel')
+        AND obj_description(p.oid) LIKE '%in the transaction of the caller%' AND p.proacl::text NOT LIKE '%{=X%'",
+    );
+    let restricted = || wait(schema.client().query_one(&query, &[&schema.name])).unwrap().get::<_, i64>(0);
+    schema.run("REVOKE EXECUTE ON FUNCTION tourbillon.create_timer FROM PUBLIC; REVOKE EXECUTE ON FUNCTION tourbillon.cancel FROM PUBLIC");
+    assert_eq!(restricted(), 2);
+    schema.run("DELETE FROM tourbillon.formats WHERE version > 4");
+    drop(schema.store());
+    assert_eq!(restricted(), 2);
+}
+
+#[test]
 fn u5_u8_a_payload_of_the_function_has_at_most_a_mebibyte_and_is_delivered_by_a_node_with_a_lower_limit() {
     let Some(schema) = Schema::new() else { return };
     let timers = wait(tourbillon_durable::Timers::builder().connect_with(schema.options())).unwrap();
