@@ -12,14 +12,14 @@ use super::{CopyOptions, ExportOptions, ImportOptions, RestoreOptions, Store};
 use crate::text;
 
 pub(super) fn backup(options: &CopyOptions) -> Result<(), String> {
-    let rows = copy(options)?;
+    let rows = copy(options, OpenStore::existing)?;
     println!("{} rows are in {}. The copy is paused until it is resumed.", text::count(rows), options.to.display());
     Ok(())
 }
 
 pub(super) fn restore(options: &RestoreOptions) -> Result<(), String> {
     let CopyOptions { to, .. } = &options.copy;
-    let rows = copy(&options.copy)?;
+    let rows = copy(&options.copy, OpenStore::backup)?;
     println!("{} rows are restored to {}.", text::count(rows), to.display());
     if options.resume {
         let store = OpenStore::existing(to)?;
@@ -33,13 +33,13 @@ pub(super) fn restore(options: &RestoreOptions) -> Result<(), String> {
 }
 
 /// Copies a store into another directory, and returns the number of rows.
-fn copy(options: &CopyOptions) -> Result<u64, String> {
+fn copy(options: &CopyOptions, open: impl Fn(&Path) -> Result<OpenStore, String>) -> Result<u64, String> {
     if [&options.from, &options.to].iter().any(|place| place.to_str().is_some_and(is_address)) {
         return Err("a backup is of a store in a directory. A store in PostgreSQL is backed up with pg_dump, or with \
                     `tourbillon durable export` and `import`"
             .to_owned());
     }
-    let store = OpenStore::existing(&options.from)?;
+    let store = open(&options.from)?;
     let rows = ask(|reply| store.backup(options.to.clone(), reply))?;
     store.close()?;
     Ok(rows)

@@ -18,7 +18,7 @@ pub(super) struct OpenStore {
 }
 
 impl OpenStore {
-    /// Opens a store that exists, and makes and upgrades nothing in PostgreSQL.
+    /// Opens a store that exists, and makes and upgrades nothing.
     pub(super) fn open(options: &StoreOptions) -> Result<OpenStore, String> {
         match is_address(&options.store) {
             true => OpenStore::connect(options, false),
@@ -30,7 +30,7 @@ impl OpenStore {
     pub(super) fn open_or_create(options: &StoreOptions) -> Result<OpenStore, String> {
         match is_address(&options.store) {
             true => OpenStore::connect(options, true),
-            false => OpenStore::directory(Path::new(&options.store)),
+            false => OpenStore::directory(Path::new(&options.store), true).map_err(|error| explain(&error)),
         }
     }
 
@@ -46,21 +46,22 @@ impl OpenStore {
         Ok(OpenStore { store: Box::new(store), _runtime: Some(runtime) })
     }
 
-    /// Opens the store in a directory, which must have one.
+    /// Opens the store in a directory, which must have one in the format of this program.
     pub(super) fn existing(directory: &Path) -> Result<OpenStore, String> {
-        if !directory.join("FORMAT").exists() && !directory.join("tables").exists() {
-            return Err(format!("{} has no store of durable timers", directory.display()));
-        }
-        OpenStore::directory(directory)
+        OpenStore::directory(directory, false).map_err(|error| explain(&error))
     }
 
-    fn directory(directory: &Path) -> Result<OpenStore, String> {
-        let store = EmbeddedStore::open(directory).map_err(|error| match &error {
-            StoreError::Locked(_) => {
-                format!("{error}. The process that uses the store can copy it while it runs, with `Timers::backup`")
-            }
-            _ => error.to_string(),
-        })?;
+    /// Opens a backup, and upgrades one of an older format.
+    pub(super) fn backup(directory: &Path) -> Result<OpenStore, String> {
+        let opened = match OpenStore::directory(directory, false) {
+            Err(StoreError::OlderFormat { .. }) => OpenStore::directory(directory, true),
+            opened => opened,
+        };
+        opened.map_err(|error| explain(&error))
+    }
+
+    fn directory(directory: &Path, creates: bool) -> Result<OpenStore, StoreError> {
+        let store = EmbeddedStore::options().create(creates).open(directory)?;
         Ok(OpenStore { store: Box::new(store), _runtime: None })
     }
 
@@ -75,6 +76,15 @@ impl Deref for OpenStore {
 
     fn deref(&self) -> &dyn Store {
         &*self.store
+    }
+}
+
+fn explain(error: &StoreError) -> String {
+    match error {
+        StoreError::Locked(_) => {
+            format!("{error}. The process that uses the store can copy it while it runs, with `Timers::backup`")
+        }
+        _ => error.to_string(),
     }
 }
 
