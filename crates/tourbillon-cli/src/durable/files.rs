@@ -7,19 +7,19 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use tourbillon_durable::transfer;
 
-use super::target::{OpenStore, ask};
+use super::target::{OpenStore, ask, is_address, without_password};
 use super::{CopyOptions, ExportOptions, ImportOptions, RestoreOptions, Store};
 use crate::text;
 
 pub(super) fn backup(options: &CopyOptions) -> Result<(), String> {
-    let rows = copy(options)?;
+    let rows = copy(options, OpenStore::existing)?;
     println!("{} rows are in {}. The copy is paused until it is resumed.", text::count(rows), options.to.display());
     Ok(())
 }
 
 pub(super) fn restore(options: &RestoreOptions) -> Result<(), String> {
     let CopyOptions { to, .. } = &options.copy;
-    let rows = copy(&options.copy)?;
+    let rows = copy(&options.copy, OpenStore::backup)?;
     println!("{} rows are restored to {}.", text::count(rows), to.display());
     if options.resume {
         let store = OpenStore::existing(to)?;
@@ -33,8 +33,13 @@ pub(super) fn restore(options: &RestoreOptions) -> Result<(), String> {
 }
 
 /// Copies a store into another directory, and returns the number of rows.
-fn copy(options: &CopyOptions) -> Result<u64, String> {
-    let store = OpenStore::existing(&options.from)?;
+fn copy(options: &CopyOptions, open: impl Fn(&Path) -> Result<OpenStore, String>) -> Result<u64, String> {
+    if [&options.from, &options.to].iter().any(|place| place.to_str().is_some_and(is_address)) {
+        return Err("a backup is of a store in a directory. A store in PostgreSQL is backed up with pg_dump, or with \
+                    `tourbillon durable export` and `import`"
+            .to_owned());
+    }
+    let store = open(&options.from)?;
     let rows = ask(|reply| store.backup(options.to.clone(), reply))?;
     store.close()?;
     Ok(rows)
@@ -103,7 +108,8 @@ pub(super) fn import(options: &ImportOptions) -> Result<(), String> {
         }
     }
     if !options.resume {
-        println!("The store is paused. When it may deliver: tourbillon durable resume {}", options.store.store);
+        let store = without_password(&options.store.store);
+        println!("The store is paused. When it may deliver: tourbillon durable resume {store}");
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tourbillon_durable::store::{EmbeddedStore, ListFilter, RowState, Store, StoreCounts, TimerRow};
 
 use super::InspectOptions;
-use super::target::{OpenStore, ask, is_address};
+use super::target::{OpenStore, ask, is_address, without_password};
 use crate::text;
 
 /// How many dead letters are shown.
@@ -56,17 +56,6 @@ fn verify(store: &str) -> Result<u64, String> {
     Ok(report.rows)
 }
 
-/// Returns the address without its password.
-fn without_password(store: &str) -> String {
-    match (store.split_once("://"), store.rsplit_once('@')) {
-        (Some((scheme, rest)), Some((_, host))) => {
-            let user = rest.split([':', '@']).next().unwrap_or_default();
-            format!("{scheme}://{user}@{host}")
-        }
-        _ => store.to_owned(),
-    }
-}
-
 impl StoreInspection {
     fn print(&self) {
         println!("{}: opened in {} ms", self.store, self.opened_in_ms);
@@ -89,17 +78,5 @@ impl StoreInspection {
         if counts.is_paused {
             println!("The store is paused: none of its timers is delivered before `tourbillon durable resume`.");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_password_is_not_shown() {
-        assert_eq!(without_password("postgres://me:secret@host:5432/app"), "postgres://me@host:5432/app");
-        assert_eq!(without_password("postgres://host/app"), "postgres://host/app");
-        assert_eq!(without_password("/var/lib/timers"), "/var/lib/timers");
     }
 }

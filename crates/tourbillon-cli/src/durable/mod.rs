@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use tourbillon_durable::store::Store;
 
-use self::target::{OpenStore, ask};
+use self::target::{OpenStore, ask, without_password};
 
 #[derive(Subcommand)]
 pub(crate) enum DurableCommand {
@@ -122,6 +122,6 @@ fn set_paused(options: &StoreOptions, is_paused: bool) -> Result<(), String> {
     store.close()?;
     let state =
         if is_paused { "paused: none of its timers is delivered" } else { "not paused: its timers are delivered" };
-    println!("{} is {state}.", options.store);
+    println!("{} is {state}.", without_password(&options.store));
     Ok(())
 }

@@ -18,45 +18,50 @@ pub(super) struct OpenStore {
 }
 
 impl OpenStore {
-    /// Opens a store that exists.
+    /// Opens a store that exists, and makes and upgrades nothing.
     pub(super) fn open(options: &StoreOptions) -> Result<OpenStore, String> {
-        if !is_address(&options.store) {
-            return OpenStore::existing(Path::new(&options.store));
+        match is_address(&options.store) {
+            true => OpenStore::connect(options, false),
+            false => OpenStore::existing(Path::new(&options.store)),
         }
+    }
+
+    /// Opens a store for an import: a directory or a schema may be new.
+    pub(super) fn open_or_create(options: &StoreOptions) -> Result<OpenStore, String> {
+        match is_address(&options.store) {
+            true => OpenStore::connect(options, true),
+            false => OpenStore::directory(Path::new(&options.store), true).map_err(|error| explain(&error)),
+        }
+    }
+
+    fn connect(options: &StoreOptions, creates: bool) -> Result<OpenStore, String> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .map_err(|error| format!("Tokio cannot be started: {error}"))?;
         let server = PostgresOptions::new(&options.store).and_then(|server| server.schema(&options.schema));
-        let server = server.map_err(|error| error.to_string())?.connections(2);
+        let server = server.map_err(|error| error.to_string())?.connections(2).create(creates);
         let store = runtime.block_on(PostgresStore::open(server)).map_err(|error| error.to_string())?;
         Ok(OpenStore { store: Box::new(store), _runtime: Some(runtime) })
     }
 
-    /// Opens a store for an import: a directory may be new.
-    pub(super) fn open_or_create(options: &StoreOptions) -> Result<OpenStore, String> {
-        match is_address(&options.store) {
-            true => OpenStore::open(options),
-            false => OpenStore::directory(Path::new(&options.store)),
-        }
-    }
-
-    /// Opens the store in a directory, which must have one.
+    /// Opens the store in a directory, which must have one in the format of this program.
     pub(super) fn existing(directory: &Path) -> Result<OpenStore, String> {
-        if !directory.join("FORMAT").exists() && !directory.join("tables").exists() {
-            return Err(format!("{} has no store of durable timers", directory.display()));
-        }
-        OpenStore::directory(directory)
+        OpenStore::directory(directory, false).map_err(|error| explain(&error))
     }
 
-    fn directory(directory: &Path) -> Result<OpenStore, String> {
-        let store = EmbeddedStore::open(directory).map_err(|error| match &error {
-            StoreError::Locked(_) => {
-                format!("{error}. The process that uses the store can copy it while it runs, with `Timers::backup`")
-            }
-            _ => error.to_string(),
-        })?;
+    /// Opens a backup, and upgrades one of an older format.
+    pub(super) fn backup(directory: &Path) -> Result<OpenStore, String> {
+        let opened = match OpenStore::directory(directory, false) {
+            Err(StoreError::OlderFormat { .. }) => OpenStore::directory(directory, true),
+            opened => opened,
+        };
+        opened.map_err(|error| explain(&error))
+    }
+
+    fn directory(directory: &Path, creates: bool) -> Result<OpenStore, StoreError> {
+        let store = EmbeddedStore::options().create(creates).open(directory)?;
         Ok(OpenStore { store: Box::new(store), _runtime: None })
     }
 
@@ -74,9 +79,37 @@ impl Deref for OpenStore {
     }
 }
 
+fn explain(error: &StoreError) -> String {
+    match error {
+        StoreError::Locked(_) => {
+            format!("{error}. The process that uses the store can copy it while it runs, with `Timers::backup`")
+        }
+        _ => error.to_string(),
+    }
+}
+
 /// Returns whether the text names a server and not a directory.
 pub(super) fn is_address(store: &str) -> bool {
     ["postgres://", "postgresql://", "host="].iter().any(|start| store.starts_with(start))
+}
+
+/// Returns the address without its password.
+pub(super) fn without_password(store: &str) -> String {
+    if !is_address(store) {
+        return store.to_owned();
+    }
+    let shown = match (store.split_once("://"), store.rsplit_once('@')) {
+        (Some((scheme, rest)), Some((_, host))) => {
+            let user = rest.split([':', '@']).next().unwrap_or_default();
+            format!("{scheme}://{user}@{host}")
+        }
+        _ => store.to_owned(),
+    };
+    // A password may be quoted and have spaces: nothing behind its name is shown.
+    match shown.split_once("password") {
+        Some((before, _)) => format!("{before}..."),
+        None => shown,
+    }
 }
 
 /// Calls a store and waits for its reply.
@@ -84,4 +117,18 @@ pub(super) fn ask<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, S
     let (sender, receiver) = channel();
     call(Reply::new(move |result| drop(sender.send(result))));
     receiver.recv().unwrap_or(Err(StoreError::Closed)).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_shown() {
+        assert_eq!(without_password("postgres://me:secret@host:5432/app"), "postgres://me@host:5432/app");
+        assert_eq!(without_password("postgres://host/app"), "postgres://host/app");
+        assert_eq!(without_password("postgres://host/app?user=me&password=secret"), "postgres://host/app?user=me&...");
+        assert_eq!(without_password("host=/run user=me password = 'my secret' dbname=app"), "host=/run user=me ...");
+        assert_eq!(without_password("/var/lib/password/timers"), "/var/lib/password/timers");
+    }
 }

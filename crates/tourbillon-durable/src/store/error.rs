@@ -17,6 +17,15 @@ pub enum StoreError {
     BadOptions(String),
     /// Another process has the store open.
     Locked(String),
+    /// There is no store, and it was opened so that none is made. The text says where, and what to do.
+    Missing(String),
+    /// The store has an older format than this program uses, and it was opened so that it is not upgraded.
+    OlderFormat {
+        /// The format of the store.
+        found: u32,
+        /// The format that this program uses.
+        wanted: u32,
+    },
     /// The store has a newer format than this program knows.
     NewerFormat {
         /// The format of the store.
@@ -57,6 +66,14 @@ impl fmt::Display for StoreError {
             }
             StoreError::BadOptions(what) => write!(f, "the store cannot be opened like this: {what}"),
             StoreError::Locked(what) => write!(f, "another process has the store open: {what}"),
+            StoreError::Missing(what) => write!(f, "there is no store: {what}"),
+            StoreError::OlderFormat { found, wanted } => {
+                write!(
+                    f,
+                    "the store has format {found}, and this program uses format {wanted}: use the program that made it, or open the store \
+                     with `tourbillon serve` or with the library, which upgrades it"
+                )
+            }
             StoreError::NewerFormat { found, known } => {
                 write!(
                     f,

@@ -1,6 +1,7 @@
 //! What goes wrong with a directory and its disk: each is a typed error, and loses nothing.
 
 use std::fs;
+use std::path::Path;
 use std::sync::mpsc::channel;
 
 use tempfile::TempDir;
@@ -161,6 +162,23 @@ fn break_journal(directory: &std::path::Path) {
         }
     }
     assert_eq!(broken, 2, "there is one journal, which the engine and the syncer have open");
+}
+
+#[test]
+fn o5_a_look_at_a_directory_makes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = |path: &Path| fs::read_dir(path).unwrap().count();
+    let look = |path: &Path| options().create(false).open(path).map(drop);
+    let missing = look(&directory.path().join("none"));
+    assert!(matches!(&missing, Err(StoreError::Missing(text)) if text.contains("Verify the path")), "{missing:?}");
+    assert!(matches!(look(directory.path()), Err(StoreError::Missing(_))));
+    // What is left of an interrupted creation stays, too.
+    fs::create_dir(directory.path().join("tables")).unwrap();
+    fs::write(directory.path().join("FORMAT.new"), "").unwrap();
+    assert!(matches!(look(directory.path()), Err(StoreError::Missing(_))));
+    assert_eq!(files(directory.path()), 2);
+    drop(options().open(directory.path()).unwrap());
+    assert_eq!(look(directory.path()), Ok(()));
 }
 
 #[test]

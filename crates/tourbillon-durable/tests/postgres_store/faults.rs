@@ -80,7 +80,7 @@ fn o5_the_schema_is_made_once_and_a_newer_one_is_refused() {
     drop(schema.store());
     schema.run("INSERT INTO tourbillon.formats (version) VALUES (99)");
     let refused = schema.open(schema.options()).err();
-    assert_eq!(refused, Some(StoreError::NewerFormat { found: 99, known: 4 }));
+    assert_eq!(refused, Some(StoreError::NewerFormat { found: 99, known: 5 }));
 }
 
 #[test]
@@ -184,6 +184,52 @@ fn o5_tables_of_the_format_before_are_upgraded_and_keep_all_that_they_have() {
     let owner = own(&store, 1);
     assert_eq!(take(&store, &owner, arm(&store, 2, past("mail"))).0.returned, 0);
     assert_eq!(cancel_key(&store, "k").cancelled + cancel_key(&store, "of an application").cancelled, 2);
+}
+
+#[test]
+fn o5_a_store_that_is_opened_for_a_look_is_neither_made_nor_upgraded() {
+    let Some(schema) = Schema::new() else { return };
+    let look = || schema.open(schema.options().create(false));
+    let count = |row: &str| -> i64 {
+        let query = schema.sql(&format!("SELECT count(*) FROM {row}"));
+        wait(schema.client().query_one(&query, &[])).unwrap().get(0)
+    };
+    let missing = || match look().err() {
+        Some(StoreError::Missing(text)) => text,
+        other => panic!("there is no store: {other:?}"),
+    };
+    let text = missing();
+    assert!(text.contains(&format!("has no schema {:?}", schema.name)) && text.contains("address"), "{text}");
+    assert_eq!(count(&format!("pg_namespace WHERE nspname = '{}'", schema.name)), 0);
+    schema.run(&format!("CREATE SCHEMA {}", schema.name));
+    let text = missing();
+    assert!(
+        text.contains(&format!("the schema {:?}", schema.name)) && text.contains("has no durable timers"),
+        "{text}"
+    );
+    assert_eq!(count(&format!("pg_class WHERE relnamespace = '{}'::regnamespace", schema.name)), 0);
+
+    arm(&schema.store(), 1, far("mail").key("k"));
+    schema.run(
+        "DO $$ DECLARE part regclass; BEGIN
+            FOR part IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'tourbillon.history'::regclass
+                AND inhrelid <> 'tourbillon.history_rest'::regclass LOOP EXECUTE format('DROP TABLE %s', part); END LOOP;
+        END $$",
+    );
+    let store = look().unwrap();
+    assert_eq!(ask(|reply| store.counts(reply)).unwrap().armed, 1);
+    assert_eq!(cancel_key(&store, "k").cancelled, 1, "such a store can be written");
+    assert_eq!(count("pg_inherits WHERE inhparent = 'tourbillon.history'::regclass"), 1, "others make the partitions");
+
+    schema.run("DROP TABLE tourbillon.api_keys; DELETE FROM tourbillon.formats WHERE version > 3");
+    let older = look().err().expect("it is not upgraded");
+    assert_eq!(older, StoreError::OlderFormat { found: 3, wanted: 5 });
+    assert!(older.to_string().contains("format 3") && older.to_string().contains("upgrades it"), "{older}");
+    assert_eq!(count("tourbillon.formats"), 3);
+    drop(schema.store());
+    assert!(look().is_ok(), "it was upgraded");
+    schema.run("INSERT INTO tourbillon.formats (version) VALUES (99)");
+    assert_eq!(look().err(), Some(StoreError::NewerFormat { found: 99, known: 5 }));
 }
 
 #[test]

@@ -192,3 +192,252 @@ fn u5_a_key_of_an_open_transaction_makes_a_create_wait_and_then_decide() {
     assert!(matches!(waiting.join().unwrap(), CreateAnswer::Existing { .. }));
     assert_eq!(cancel_key(&store, "k").cancelled, 1);
 }
+
+#[test]
+fn u5_a_timer_is_seen_after_the_commit_and_goes_with_a_rollback_to_a_savepoint() {
+    let Some(schema) = Schema::new() else { return };
+    let store = schema.store();
+    let application = schema.client();
+    let run = |statements: &str| wait(application.batch_execute(&schema.sql(statements))).unwrap();
+    run("BEGIN; SELECT tourbillon.create_timer('mail', after => '1000 s', key => 'kept'); SAVEPOINT here;
+        SELECT tourbillon.create_timer('mail', after => '1000 s', key => 'undone');
+        SELECT tourbillon.cancel(key => 'kept'); ROLLBACK TO here");
+    assert_eq!(ask(|reply| store.counts(reply)).unwrap().armed, 0, "nothing is seen before the commit");
+    run("COMMIT");
+    let holder = |key: &str| ask(|reply| store.get_key("default".into(), key.into(), reply)).unwrap();
+    assert!(holder("kept").is_some() && holder("undone").is_none());
+    // What an error has ended leaves nothing, either.
+    let failed = "BEGIN; SELECT tourbillon.create_timer('mail', after => '1000 s', key => 'failed'); SELECT 1 / 0";
+    assert!(wait(application.batch_execute(&schema.sql(failed))).is_err());
+    run("ROLLBACK");
+    assert_eq!(holder("failed"), None);
+}
+
+#[test]
+fn u5_an_after_counts_from_the_call_and_not_from_the_beginning_of_the_transaction() {
+    let Some(schema) = Schema::new() else { return };
+    drop(schema.store());
+    let query = schema.sql(
+        "SELECT pg_sleep(0.01); SELECT due_at >= transaction_timestamp() + interval '10 ms' FROM tourbillon.create_timer('mail', after => '0 s')",
+    );
+    // Both statements are one transaction.
+    let answer = wait(schema.client().simple_query(&query)).unwrap();
+    let rows = answer.iter().filter_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    assert_eq!(rows.last(), Some("t"));
+}
+
+#[test]
+fn u1_u5_a_conflict_of_keys_tells_the_timer_and_is_undone_by_a_savepoint() {
+    let Some(schema) = Schema::new() else { return };
+    drop(schema.store());
+    let application = schema.client();
+    let ask_for = |arguments: &str| {
+        let call =
+            format!("SELECT timer, answer, due_at::text FROM tourbillon.create_timer('mail', key => 'k', {arguments})");
+        let row = wait(application.query_one(&schema.sql(&call), &[]))?;
+        Ok::<_, tokio_postgres::Error>((row.get::<_, uuid::Uuid>(0), row.get::<_, String>(1), row.get::<_, String>(2)))
+    };
+    let (first, answer, due) = ask_for("after => '1000 s', payload => 'one'").unwrap();
+    assert_eq!(answer, "created");
+    let same = ask_for("after => '1000 s', payload => 'one'").unwrap();
+    assert_eq!(same, (first, "existing".to_owned(), due.clone()), "the same request moves nothing");
+    wait(application.batch_execute("BEGIN; SAVEPOINT here")).unwrap();
+    for other in
+        ["after => '2000 s', payload => 'one'", "after => '1000 s'", "after => '1000 s', payload => 'one', name => 'n'"]
+    {
+        let error = ask_for(other).unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code(), &tokio_postgres::error::SqlState::UNIQUE_VIOLATION);
+        assert!(error.message().contains(&first.to_string()) && error.message().contains("\"k\""), "{error:?}");
+        wait(application.batch_execute("ROLLBACK TO here")).unwrap();
+    }
+    assert_eq!(ask_for("after => '2000 s', on_conflict => 'keep'").unwrap(), (first, "existing".to_owned(), due));
+    wait(application.batch_execute("COMMIT")).unwrap();
+    let in_another_namespace = ask_for("after => '2000 s', namespace => 'other'").unwrap();
+    assert_eq!(in_another_namespace.1, "created");
+}
+
+#[test]
+fn u1_u5_a_timer_that_changed_after_a_snapshot_is_a_serialization_failure() {
+    let Some(schema) = Schema::new() else { return };
+    drop(schema.store());
+    let (one, other) = (schema.client(), schema.client());
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        let begin = format!("BEGIN ISOLATION LEVEL {level}; SELECT 1; SET LOCAL statement_timeout = '30 s'");
+        wait(one.batch_execute(&begin)).unwrap();
+        let create = format!("SELECT answer FROM tourbillon.create_timer('mail', after => '1000 s', key => '{level}')");
+        let create = schema.sql(&create);
+        wait(other.batch_execute(&create)).unwrap();
+        let error = wait(one.batch_execute(&create)).unwrap_err();
+        assert_eq!(
+            error.code(),
+            Some(&tokio_postgres::error::SqlState::T_R_SERIALIZATION_FAILURE),
+            "{level}: {error:?}"
+        );
+        wait(one.batch_execute("ROLLBACK")).unwrap();
+        wait(one.batch_execute(&begin)).unwrap();
+        let row = wait(one.query_one(&create, &[])).unwrap();
+        assert_eq!(row.get::<_, String>(0), "existing", "the transaction is repeated");
+        let cancel = schema.sql(&format!("SELECT tourbillon.cancel(key => '{level}')"));
+        wait(one.batch_execute("COMMIT")).unwrap();
+        wait(one.batch_execute(&begin)).unwrap();
+        wait(other.batch_execute(&cancel)).unwrap();
+        let error = wait(one.batch_execute(&cancel)).unwrap_err();
+        assert_eq!(
+            error.code(),
+            Some(&tokio_postgres::error::SqlState::T_R_SERIALIZATION_FAILURE),
+            "{level}: {error:?}"
+        );
+        wait(one.batch_execute("ROLLBACK")).unwrap();
+    }
+}
+
+#[test]
+fn u5_the_functions_of_applications_have_comments_and_keep_their_rights_through_an_upgrade() {
+    let Some(schema) = Schema::new() else { return };
+    drop(schema.store());
+    let query = schema.sql(
+        "SELECT count(*) FROM pg_proc p WHERE p.pronamespace = $1::text::regnamespace AND p.proname IN ('create_timer', 'cancel')
+        AND obj_description(p.oid) LIKE '%in the transaction of the caller%' AND p.proacl::text NOT LIKE '%{=X%'",
+    );
+    let restricted = || wait(schema.client().query_one(&query, &[&schema.name])).unwrap().get::<_, i64>(0);
+    schema.run("REVOKE EXECUTE ON FUNCTION tourbillon.create_timer FROM PUBLIC; REVOKE EXECUTE ON FUNCTION tourbillon.cancel FROM PUBLIC");
+    assert_eq!(restricted(), 2);
+    schema.run("DELETE FROM tourbillon.formats WHERE version > 4");
+    drop(schema.store());
+    assert_eq!(restricted(), 2);
+}
+
+#[test]
+fn u5_u8_a_payload_of_the_function_has_at_most_a_mebibyte_and_is_delivered_by_a_node_with_a_lower_limit() {
+    let Some(schema) = Schema::new() else { return };
+    let timers = wait(tourbillon_durable::Timers::builder().connect_with(schema.options())).unwrap();
+    let (sender, delivered) = std::sync::mpsc::channel();
+    let handler = move |delivery: tourbillon_durable::Delivery| {
+        let sender = sender.clone();
+        async move { sender.send(delivery.payload().len()).map_err(|error| error.to_string()) }
+    };
+    timers.on("mail", handler).unwrap();
+    let application = schema.client();
+    let call = |payload: &str| {
+        let call = format!("SELECT tourbillon.create_timer('mail', after => '0 s', payload => {payload})");
+        wait(application.batch_execute(&schema.sql(&call)))
+    };
+    for wrong in ["decode(repeat('00', 1048577), 'hex')", "NULL"] {
+        let error = call(wrong).unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!((error.code().code(), error.message()), ("22023", "a payload has at most 1048576 bytes"));
+    }
+    call("decode(repeat('00', 1048576), 'hex')").unwrap();
+    assert_eq!(delivered.recv_timeout(SECOND * 30), Ok(1_048_576));
+    timers.blocking().shutdown(SECOND * 30).unwrap();
+}
+
+#[test]
+fn u5_an_argument_that_is_wrong_is_named_in_the_error() {
+    let Some(schema) = Schema::new() else { return };
+    drop(schema.store());
+    let application = schema.client();
+    let call = |call: &str| {
+        let result = wait(application.batch_execute(&schema.sql(&format!("SELECT tourbillon.{call}"))));
+        result.map_err(|error| {
+            let error = error.as_db_error().expect("the server refuses it");
+            format!("{}: {} {}", error.code().code(), error.message(), error.hint().unwrap_or_default())
+        })
+    };
+    for (wrong, code, text) in [
+        ("create_timer('mail', at => '1969-12-31 23:59:59 UTC')", "22023", "between the years 1970 and 9999"),
+        ("create_timer('mail', at => '-infinity')", "22023", "between the years 1970 and 9999"),
+        ("create_timer('mail', every => '1 s', until => '1969-12-31 UTC')", "22023", "between the years 1970 and 9999"),
+        ("create_timer('mail', every => '1 s', until => '1970-01-01 UTC')", "22023", "would never be due"),
+        ("create_timer('mail', every => '1 month')", "22023", "it has months"),
+        ("create_timer('mail', after => '-1 s')", "22023", "\"after\" is negative"),
+        ("create_timer('mail', after => '1 s', until => '2100-01-01')", "22023", "neither \"times\" nor \"until\""),
+        ("create_timer('mail', after => '1 s', key => '')", "22023", "the key must have 1 to 512 bytes"),
+        ("create_timer('mail', after => '1 s', key => repeat('ä', 257))", "22023", "the key must have 1 to 512 bytes"),
+        ("create_timer('mail', after => '1 s', name => E'a\\tb')", "22023", "the name must have 1 to 512 bytes"),
+        ("create_timer('mail', after => '1 s', namespace => NULL)", "22023", "the namespace must have 1 to 128"),
+        ("create_timer(repeat('k', 129), after => '1 s')", "22023", "the kind must have 1 to 128"),
+        ("create_timer('mail', cron => '0 9 * * *')", "0A000", "through the library or the server"),
+        ("cancel()", "22023", "give one of"),
+        ("cancel(key => 'k', name => 'n')", "22023", "give one of"),
+    ] {
+        let error = call(wrong).expect_err(wrong);
+        assert!(error.starts_with(code) && error.contains(text), "{wrong}: {error}");
+    }
+    for right in [
+        "create_timer('mail', at => '1970-01-01 UTC')",
+        "create_timer('mail', after => '0 s', times => 1)",
+        "create_timer('mail', after => '1 s', key => repeat('ä', 256))",
+    ] {
+        call(right).expect(right);
+    }
+}
+
+#[test]
+fn u2_u5_a_cancel_of_what_is_not_there_counts_it_as_gone_unless_it_is_by_name() {
+    let Some(schema) = Schema::new() else { return };
+    let store = schema.store();
+    let application = schema.client();
+    let cancel = |argument: &str| {
+        let query = schema.sql(&format!("SELECT cancelled, in_flight, gone FROM tourbillon.cancel({argument})"));
+        let row = wait(application.query_one(&query, &[])).unwrap();
+        [0, 1, 2].map(|column| row.get::<_, i64>(column))
+    };
+    assert_eq!(cancel("key => 'k'"), [0, 0, 1]);
+    assert_eq!(cancel("timer => '00000000-0000-0000-0000-000000000001'"), [0, 0, 1]);
+    assert_eq!(cancel("name => 'n'"), [0, 0, 0]);
+    let entry = arm(&store, 1, past("mail").key("k").name("n"));
+    assert_eq!(cancel("key => 'k', namespace => 'other'"), [0, 0, 1], "a key belongs to its namespace");
+    let (row, _) = take(&store, &own(&store, 1), entry);
+    assert_eq!(cancel("name => 'n'"), [0, 1, 0], "a handler has it");
+    finish(&store, &row, Verdict::Dead { error: "no".to_owned() }).unwrap();
+    assert_eq!(cancel("name => 'n'"), [0, 0, 1], "a dead letter has ended");
+    assert_eq!(cancel_name(&store, "n").gone, 1, "as the library counts it");
+    assert_eq!(ask(|reply| store.counts(reply)).unwrap().dead, 1, "and stays");
+    arm(&store, 2, far("mail"));
+    assert_eq!(cancel(&format!("timer => '{}'", TimerId::from_u128(2).as_uuid())), [1, 0, 0]);
+}
+
+#[test]
+fn u5_a_role_needs_what_the_guide_grants_and_no_more() {
+    let Some(schema) = Schema::new() else { return };
+    drop(schema.store());
+    let role = format!("{}_role", schema.name);
+    schema.run(&format!("CREATE ROLE {role}; GRANT {role} TO CURRENT_USER"));
+    let guide = include_str!("../../../../docs/guide/durable-timers.md");
+    let grants: Vec<&str> = guide.lines().filter(|line| line.starts_with("GRANT ")).collect();
+    assert_eq!(grants.len(), 3, "{grants:?}");
+    let call = |statement: &str| {
+        let in_transaction = format!("BEGIN; SET LOCAL ROLE {role}; {statement}; COMMIT");
+        wait(schema.client().batch_execute(&schema.sql(&in_transaction)))
+    };
+    let calls = [
+        "SELECT tourbillon.create_timer('mail', after => '0 s', key => 'k')",
+        "SELECT tourbillon.create_timer('mail', after => '1000 s', key => 'k', on_conflict => 'replace')",
+        "SELECT tourbillon.cancel(key => 'k')",
+    ];
+    for missing in 0..grants.len() {
+        let given = grants.iter().enumerate().filter(|(index, _)| *index != missing).map(|(_, grant)| *grant);
+        grant(&schema, &role, given);
+        let refused = calls.iter().find_map(|statement| call(statement).err()).expect("a right is missing");
+        assert_eq!(refused.code(), Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE), "{refused:?}");
+        schema.run(&format!("DROP OWNED BY {role}"));
+    }
+    grant(&schema, &role, grants.iter().copied());
+    for statement in calls {
+        call(statement).expect(statement);
+    }
+    schema.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+}
+
+/// Runs the guide's statements for a role of a test.
+fn grant<'g>(schema: &Schema, role: &str, grants: impl Iterator<Item = &'g str>) {
+    for grant in grants {
+        let grant = grant.replace("SCHEMA tourbillon ", &format!("SCHEMA {} ", schema.name));
+        schema.run(&grant.replace(" app;", &format!(" {role};")));
+    }
+}

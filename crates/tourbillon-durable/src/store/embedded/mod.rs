@@ -124,6 +124,12 @@ impl EmbeddedStore {
     }
 
     fn open_with(directory: &Path, options: EmbeddedOptions) -> Result<EmbeddedStore, StoreError> {
+        if !options.creates && !may_have_store(directory) {
+            return Err(StoreError::Missing(format!(
+                "{} has no store of durable timers. Verify the path; an application that opens the store makes one",
+                directory.display()
+            )));
+        }
         let directory = StoreDirectory::lock(directory)?;
         let opened = tables::open(&directory, &options)?;
         let path = directory.path().to_owned();
@@ -187,6 +193,12 @@ impl EmbeddedStore {
         let question = move |reader: &StoreReader| reader.answer(reply, |view| read(reader, view));
         let _is_closed = lane.send(ReadJob::Ask(Box::new(question)));
     }
+}
+
+/// Returns whether a directory has a store, which may be damaged, and not what is left of an interrupted creation.
+fn may_have_store(directory: &Path) -> bool {
+    let has = |name: &str| directory.join(name).exists();
+    has("FORMAT") || has("tables") && !has("FORMAT.new")
 }
 
 impl Store for EmbeddedStore {

@@ -24,6 +24,7 @@ const MIB: u64 = 1 << 20;
 #[derive(Clone)]
 #[must_use]
 pub struct EmbeddedOptions {
+    pub(super) creates: bool,
     pub(super) cache: u64,
     pub(super) write_buffer: u64,
     pub(super) reserve: u64,
@@ -32,6 +33,14 @@ pub struct EmbeddedOptions {
 }
 
 impl EmbeddedOptions {
+    /// Sets whether opening makes the store if it is missing, and upgrades one of an older format (the default).
+    ///
+    /// With `false` a store that is missing is [`StoreError::Missing`], and one of an older format [`StoreError::OlderFormat`].
+    pub fn create(mut self, creates: bool) -> EmbeddedOptions {
+        self.creates = creates;
+        self
+    }
+
     /// Sets how many bytes of tables are cached in memory, besides what the operating system caches. 32 MiB by default.
     pub fn cache(mut self, bytes: u64) -> EmbeddedOptions {
         self.cache = bytes;
@@ -65,13 +74,14 @@ impl EmbeddedOptions {
         self
     }
 
-    /// Opens the store in a directory, which is created if it does not exist.
+    /// Opens the store in a directory, which is created if it does not exist, unless the options say [otherwise](EmbeddedOptions::create).
     ///
     /// After a process that did not close the store, this reads what was written last; the time is in
     /// [`EmbeddedStore::recovery`].
     ///
     /// # Errors
     /// - [`StoreError::Locked`]: another process has the store open.
+    /// - [`StoreError::Missing`], [`StoreError::OlderFormat`]: only with [`create(false)`](EmbeddedOptions::create).
     /// - [`StoreError::NewerFormat`]: a newer version of this crate has written it.
     /// - [`StoreError::Damaged`]: something that was acknowledged cannot be read. Nothing was changed.
     /// - [`StoreError::ReadOnly`], [`StoreError::Full`], [`StoreError::Unavailable`]: the operating system refused.
@@ -83,6 +93,7 @@ impl EmbeddedOptions {
 impl Default for EmbeddedOptions {
     fn default() -> EmbeddedOptions {
         EmbeddedOptions {
+            creates: true,
             cache: 32 * MIB,
             write_buffer: 32 * MIB,
             reserve: 256 * MIB,

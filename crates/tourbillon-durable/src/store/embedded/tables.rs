@@ -57,6 +57,9 @@ pub(super) fn open(directory: &StoreDirectory, options: &EmbeddedOptions) -> Res
             create(directory, options, |_| Ok(Totals::default()))?;
             FORMAT
         }
+        Contents::Store(found) if found < FORMAT && !options.creates => {
+            return Err(StoreError::OlderFormat { found, wanted: FORMAT });
+        }
         Contents::Store(format) => format,
     };
     let mut acknowledged = Acknowledged::open(&directory.acknowledged()).map_err(|error| match error {

@@ -96,6 +96,8 @@ mod tests {
         drop((opened, locked));
         std::fs::write(directory.path().join("FORMAT"), "Tourbillon durable timers\nformat 1\n").unwrap();
 
+        let look = options.clone().create(false).open(directory.path()).err();
+        assert_eq!(look, Some(StoreError::OlderFormat { found: 1, wanted: 2 }), "it is not upgraded");
         for _ in 0..2 {
             let store = options.clone().open(directory.path()).unwrap();
             assert_eq!(ask(|reply| store.counts(reply)), counts);

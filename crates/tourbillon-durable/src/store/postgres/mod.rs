@@ -17,7 +17,7 @@
 //! - *Locks.* A claim never waits for another transaction: [`ClaimAnswer::Lost`](super::ClaimAnswer::Lost) can therefore mean that another
 //!   transaction had the row locked and then left it armed. A later [`due`](Store::due) shows it again.
 //! - *Transactions of applications* can create and cancel timers with the functions `tourbillon.create_timer` and `tourbillon.cancel` (U5).
-//!   They hold locks until they end: keep them short. `sql/v1_functions.sql` describes their arguments.
+//!   They hold locks until they end: keep them short. The guide (`docs/guide/durable-timers.md`) describes their arguments and the rights they need.
 //! - *Poolers* in transaction mode are possible, except for [`listen`](PostgresStore::listen): see [`PostgresOptions`].
 
 mod columns;
@@ -124,7 +124,8 @@ impl PostgresStore {
     /// Connects with these options, without TLS.
     ///
     /// # Errors
-    /// Those of [`connect`](PostgresStore::connect).
+    /// Those of [`connect`](PostgresStore::connect); with [`PostgresOptions::create`]`(false)` also [`StoreError::Missing`] and
+    /// [`StoreError::OlderFormat`].
     pub async fn open(options: PostgresOptions) -> Result<PostgresStore, StoreError> {
         PostgresStore::open_tls(options, NoTls).await
     }
@@ -132,7 +133,7 @@ impl PostgresStore {
     /// Connects with these options, and with TLS by a connector for `tokio-postgres`, such as those of `tokio-postgres-rustls`.
     ///
     /// # Errors
-    /// Those of [`connect`](PostgresStore::connect).
+    /// Those of [`open`](PostgresStore::open).
     pub async fn open_tls<T>(options: PostgresOptions, tls: T) -> Result<PostgresStore, StoreError>
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
@@ -147,6 +148,7 @@ impl PostgresStore {
             )
         })?;
         let parallel_writes = options.connections.div_ceil(2);
+        let creates = options.creates;
         let shared = Shared {
             pools: Pools::new(&options, tls.clone()),
             sql: Statements::new(&options.schema),
@@ -163,12 +165,14 @@ impl PostgresStore {
             closed: CancellationToken::new(),
         };
         let shared = Arc::new(shared);
-        shared.in_time(schema::migrate(&shared)).await?;
-        match shared.in_time(shared.keep_history()).await {
-            Ok(()) | Err(StoreError::ReadOnly(_) | StoreError::NotPermitted(_)) => {}
-            Err(error) => return Err(error),
+        shared.in_time(schema::prepare(&shared, creates)).await?;
+        if creates {
+            match shared.in_time(shared.keep_history()).await {
+                Ok(()) | Err(StoreError::ReadOnly(_) | StoreError::NotPermitted(_)) => {}
+                Err(error) => return Err(error),
+            }
+            shared.runtime.spawn(upkeep(Arc::downgrade(&shared), shared.closed.clone()));
         }
-        shared.runtime.spawn(upkeep(Arc::downgrade(&shared), shared.closed.clone()));
         Ok(PostgresStore { shared })
     }
 

@@ -20,6 +20,7 @@ const DEFAULT_SCHEMA: &str = "tourbillon";
 pub struct PostgresOptions {
     pub(super) server: Config,
     pub(super) schema: String,
+    pub(super) creates: bool,
     pub(super) connections: usize,
     pub(super) prepared_statements: bool,
     pub(super) hints: bool,
@@ -51,6 +52,7 @@ impl PostgresOptions {
         Ok(PostgresOptions {
             server,
             schema: DEFAULT_SCHEMA.to_owned(),
+            creates: true,
             connections: 8,
             prepared_statements: true,
             hints: true,
@@ -74,6 +76,16 @@ impl PostgresOptions {
             )));
         }
         Ok(self)
+    }
+
+    /// Sets whether opening makes the schema if it is missing, and upgrades one of an older format (the default).
+    ///
+    /// With `false` a schema that is missing is [`StoreError::Missing`], and one of an older format [`StoreError::OlderFormat`]: nothing in the
+    /// database is made or changed, so this is for programs that look at a store that others use. It then leaves the partitions of the history
+    /// to those others, too.
+    pub fn create(mut self, creates: bool) -> PostgresOptions {
+        self.creates = creates;
+        self
     }
 
     /// Sets how many connections there are for work, 8 by default and at least 2. Half of them write. Two more are for leases and upkeep.

@@ -15,6 +15,7 @@ const MIGRATIONS: &[&[&str]] = &[
     &[include_str!("sql/v2.sql")],
     &[include_str!("sql/v3.sql")],
     &[include_str!("sql/v4.sql")],
+    &[include_str!("sql/v5.sql")],
 ];
 
 /// The oldest server that has all that the statements need.
@@ -23,15 +24,25 @@ const OLDEST_SERVER: u32 = 130_000;
 /// The newest format that this program knows.
 const KNOWN: u32 = MIGRATIONS.len() as u32;
 
-/// Verifies that the server can hold a store, and brings its schema to the newest format. Processes that start together take turns.
+/// Verifies that the server can hold a store, and brings its schema to the newest format if `creates`. Processes that start together take
+/// turns. Nothing is written if the schema has the newest format already.
 ///
 /// # Errors
-/// [`StoreError::NewerFormat`]: a newer program has used the schema. Nothing is written if the schema has the newest format already.
-pub(super) async fn migrate(store: &Shared) -> Result<(), Failure> {
+/// [`StoreError::NewerFormat`]: a newer program has used the schema. Unless `creates`, [`StoreError::Missing`]: there is no schema, or it has no
+/// store; [`StoreError::OlderFormat`]: an older program has made it.
+pub(super) async fn prepare(store: &Shared, creates: bool) -> Result<(), Failure> {
     let mut session = store.pools.session(&store.pools.control).await?;
     check_server(&session).await?;
-    if format_of(&session, &store.schema).await? == KNOWN {
+    let found = format_of(&session, &store.schema).await?;
+    if found == KNOWN {
         return Ok(());
+    }
+    if !creates {
+        return Err(match found {
+            0 => missing(&session, &store.schema).await?,
+            _ => StoreError::OlderFormat { found, wanted: KNOWN },
+        }
+        .into());
     }
     let result = raise(store, &mut session).await;
     if let Err(failure) = &result {
@@ -50,7 +61,7 @@ async fn raise(store: &Shared, session: &mut Session<'_>) -> Result<(), Failure>
     // Another process may have done it while this one waited.
     let found = format_of(session, &store.schema).await?;
     for (index, migration) in MIGRATIONS.iter().enumerate().skip(found as usize) {
-        if index == 0 && !exists(session, &format!("pg_namespace WHERE nspname = '{}'", store.schema)).await? {
+        if index == 0 && !exists(session, &schema_named(&store.schema)).await? {
             session.client().batch_execute(&format!("CREATE SCHEMA \"{}\"", store.schema)).await?;
         }
         for part in *migration {
@@ -76,6 +87,23 @@ async fn format_of(session: &Session<'_>, schema: &str) -> Result<u32, Failure> 
         _ if found > KNOWN => Err(StoreError::NewerFormat { found, known: KNOWN }.into()),
         _ => Ok(found),
     }
+}
+
+/// Returns the error that says where there is no store.
+async fn missing(session: &Session<'_>, schema: &str) -> Result<StoreError, Failure> {
+    let database = value(session, "SELECT current_database()").await?;
+    let what = match exists(session, &schema_named(schema)).await? {
+        true => format!("the schema {schema:?} of the database {database:?} has no durable timers"),
+        false => format!("the database {database:?} has no schema {schema:?}"),
+    };
+    Ok(StoreError::Missing(format!(
+        "{what}. Verify the address and the name of the schema; `tourbillon serve`, an import, or an application that opens the store makes one"
+    )))
+}
+
+/// Returns the row of the catalog that a schema has.
+fn schema_named(schema: &str) -> String {
+    format!("pg_namespace WHERE nspname = '{schema}'")
 }
 
 async fn check_server(session: &Session<'_>) -> Result<(), Failure> {

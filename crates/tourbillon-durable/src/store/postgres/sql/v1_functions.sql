@@ -26,10 +26,6 @@ BEGIN
     IF length < interval '0' THEN
         RAISE EXCEPTION '"%" is negative', field USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    -- Longer than from the first time to the last: the number of microseconds might not fit.
-    IF length > interval '3000000 days' THEN
-        RAISE EXCEPTION '"%" is longer than all time until 9999-12-30T22:00:00Z', field USING ERRCODE = 'invalid_parameter_value';
-    END IF;
     whole := round(extract(epoch FROM length) * 1000000)::bigint;
     RETURN jsonb_build_object('secs', whole / 1000000, 'nanos', whole % 1000000 * 1000);
 END
@@ -132,7 +128,7 @@ BEGIN
     new_due := coalesce(tourbillon.micros(create_timer.at), now_is
         + (new_plan #>> '{first,After,secs}')::bigint * 1000000 + (new_plan #>> '{first,After,nanos}')::bigint / 1000);
     IF new_due > 253402207200000000 OR new_due > tourbillon.micros(create_timer.until) THEN
-        RAISE EXCEPTION 'the timer would never be due: it ends before, or the time is after 9999-12-30T22:00:00Z'
+        RAISE EXCEPTION 'the timer would never be due: it ends before, or the time is after the year 9999'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     LOOP
@@ -188,8 +184,8 @@ BEGIN
         RAISE EXCEPTION 'give one of "at", "after" and "every"' USING ERRCODE = 'invalid_parameter_value',
             HINT = 'With "every", one of "at" and "after" says when the first occurrence is due.';
     END IF;
-    IF at < 'epoch' OR until < 'epoch' OR at > '9999-12-30 22:00 UTC' OR until > '9999-12-30 22:00 UTC' THEN
-        RAISE EXCEPTION 'the times of a durable timer are from 1970-01-01T00:00:00Z to 9999-12-30T22:00:00Z' USING ERRCODE = 'invalid_parameter_value';
+    IF at < 'epoch' OR until < 'epoch' OR at >= '9999-12-31 UTC' OR until >= '9999-12-31 UTC' THEN
+        RAISE EXCEPTION 'a durable timer is due between the years 1970 and 9999' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF every IS NULL AND (times > 1 OR until IS NOT NULL) THEN
         RAISE EXCEPTION 'a timer that is due once has neither "times" nor "until"' USING ERRCODE = 'invalid_parameter_value';

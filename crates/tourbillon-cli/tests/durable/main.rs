@@ -1,5 +1,9 @@
 //! `tourbillon durable`, as an operator uses it.
+//!
+//! Without a server the tests of stores in PostgreSQL print `NOT TESTED ON POSTGRESQL` and pass: see `tourbillon_tools::postgres`.
 #![cfg(feature = "durable")]
+
+mod postgres;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -94,6 +98,15 @@ fn q8_o5_a_store_that_is_missing_newer_damaged_or_in_use_is_an_error_that_says_w
     let text = std::fs::read_to_string(&format).unwrap();
     std::fs::write(&format, "Tourbillon durable timers\nformat 99\n").unwrap();
     assert!(failed(&["inspect", &store]).contains("use a newer program"));
+    std::fs::write(&format, "Tourbillon durable timers\nformat 1\n").unwrap();
+    for error in [failed(&["inspect", &store]), failed(&["backup", &store, &missing])] {
+        assert!(error.contains("format 1") && error.contains("upgrades it"), "{error}");
+    }
+    assert!(std::fs::read_to_string(&format).unwrap().contains("format 1"), "a look upgrades nothing");
+    assert!(
+        done(&["restore", &store, &path("restored")]).contains("30 rows"),
+        "a backup of the format before is restored"
+    );
     std::fs::write(&format, text).unwrap();
     std::fs::write(Path::new(&store).join("acknowledged"), "nonsense").unwrap();
     let error = failed(&["inspect", &store]);
