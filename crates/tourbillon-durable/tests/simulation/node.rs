@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use tourbillon_durable::batch::Batcher;
 use tourbillon_durable::core::{Core, CoreConfig, Now, WriteTag};
-use tourbillon_durable::store::{NodeId, StoreTraits};
+use tourbillon_durable::store::{CreateOp, FinishOp, NodeId, StoreTraits};
 use tourbillon_durable::{StoreTime, TimerId};
 
 /// What the answer to an operation is for.
 #[derive(Clone, Debug)]
 pub(crate) enum Tag {
     Core(WriteTag),
-    /// A client, which asked for a timer of this kind.
-    Client(String),
+    /// A client, which asked for a timer of this kind, perhaps to create it.
+    Client(String, Option<CreateOp>),
+    /// A worker, which claims a row or ends its delivery.
+    Worker(Option<FinishOp>),
 }
 
 /// A process. One that is started again is another node.
