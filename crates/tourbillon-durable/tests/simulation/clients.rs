@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tourbillon_durable::core::Input;
 use tourbillon_durable::spec::{FirstDue, Limits};
 use tourbillon_durable::store::{
-    CancelOp, CreateAnswer, CreateOp, DeadLetterOp, RescheduleAnswer, RescheduleOp, RowState, Target, TimerRow,
-    WriteAnswer, WriteOp,
+    CancelOp, CreateOp, DeadLetterOp, RescheduleOp, RowState, Target, TimerRow, WriteAnswer, WriteOp,
 };
 use tourbillon_durable::{MissedFires, NewTimer, OnConflict, RetryPolicy, StoreError, TimerId};
 
@@ -36,42 +34,27 @@ impl World {
 
     fn ask(&mut self, number: u64, op: WriteOp) {
         let create = if let WriteOp::Create(op) = &op { Some(op.clone()) } else { None };
-        let letter = if let WriteOp::DeadLetter(op) = &op { Some(op.id) } else { None };
-        let kind = match &create {
-            Some(create) => create.spec.kind.clone(),
-            None => self.ledger.rows().find(|row| Some(row.id) == letter).map_or(String::new(), kind_of),
-        };
+        let kind = create.as_ref().map_or(String::new(), |create| create.spec.kind.clone());
         if let Some(node) = self.nodes.get_mut(&number) {
             node.batcher.push(op, Tag::Client(kind, create));
         }
     }
 
-    /// A client learns what became of its request. The node that it asked takes notice of the row.
+    /// A client learns what became of its request.
     pub(super) fn client_learns(
         &mut self,
         number: u64,
-        kind: String,
         create: Option<CreateOp>,
-        answer: Result<WriteAnswer, StoreError>,
+        answer: &Result<WriteAnswer, StoreError>,
     ) {
-        let Ok(answer) = answer else {
+        match (create, answer) {
+            (_, Ok(answer)) => self.ledger.client_knows(answer),
             // A client that does not know may ask once more: the key makes both one timer.
-            if let Some(create) = create.filter(|_| self.is_troubled && self.random.one_in(2)) {
+            (Some(create), Err(_)) if self.is_troubled && self.random.one_in(2) => {
                 let again = WriteOp::Create(CreateOp { id: self.new_id(), ..create });
                 self.ask(number, again);
             }
-            // The row may be armed, and its notice is lost: the window is looked at again.
-            return self.tell(number, Input::Hinted);
-        };
-        self.ledger.client_knows(&answer);
-        match answer {
-            WriteAnswer::Create(CreateAnswer::Created { entry, .. }) | WriteAnswer::DeadLetter(Some(Some(entry))) => {
-                self.tell(number, Input::Noticed { kind, entry });
-            }
-            WriteAnswer::Reschedule(RescheduleAnswer::Moved { entry, kind, .. }) => {
-                self.tell(number, Input::Noticed { kind, entry });
-            }
-            _ => {}
+            (_, Err(_)) => {}
         }
     }
 
@@ -166,8 +149,4 @@ impl World {
         let rows: Vec<&TimerRow> = self.ledger.rows().filter(|row| is_wanted(row)).collect();
         (!rows.is_empty()).then(|| rows[self.random.index(rows.len())].clone())
     }
-}
-
-fn kind_of(row: &TimerRow) -> String {
-    row.spec.kind.clone()
 }

@@ -15,12 +15,16 @@ impl World {
         let number = self.any_node();
         let for_a_while = self.time + self.random.below(12_000_000);
         let step = self.random.below(20_000_000) as i64 - 10_000_000;
-        match (self.random.below(12), number) {
+        match (self.random.below(13), number) {
             (_, Some(number)) if self.has_uneven_nodes && self.random.one_in(4) => self.change_handlers(number),
             (6, number) => self.pause_or_resume(number),
             (7, _) => self.copy(),
             (0 | 1, Some(number)) => self.crash_node(number),
             (8 | 9, _) => self.crashes_soon = true,
+            (12, Some(number)) => {
+                self.nodes.entry(number).and_modify(|node| node.is_draining = true);
+                self.tell(number, Input::Drain);
+            }
             (10, _) => self.full_until = for_a_while,
             (11, _) => {
                 self.ledger.totals.slow_phases += 1;
@@ -36,6 +40,7 @@ impl World {
             (4, _) => {
                 self.ledger.totals.clock_steps += 1;
                 self.store_shift += step;
+                self.clock_set_at = Some(self.time);
             }
             (_, Some(number)) => {
                 self.ledger.totals.clock_steps += 1;
@@ -51,6 +56,17 @@ impl World {
         self.nodes.remove(&number);
         if !self.traits.has_other_writers() {
             self.crash_store();
+            self.reopen_store(number);
+        }
+        self.start_node();
+    }
+
+    /// A node has ended, and another one begins.
+    pub(super) fn drained(&mut self, number: u64) {
+        self.ledger.totals.drained += 1;
+        self.nodes.remove(&number);
+        if !self.traits.has_other_writers() {
+            self.synced(u64::MAX);
             self.reopen_store(number);
         }
         self.start_node();
@@ -112,6 +128,8 @@ impl World {
         for node in self.nodes.values_mut() {
             (node.skew, node.cut_off_until, node.paused_until) = (0, 0, 0);
         }
+        let draining: Vec<u64> = self.nodes.values().filter(|node| node.is_draining).map(|node| node.number).collect();
+        draining.into_iter().for_each(|number| self.crash_node(number));
         let numbers: Vec<u64> = self.nodes.keys().copied().collect();
         // Each kind has a handler somewhere, on one node at least.
         for kind in KINDS {

@@ -73,3 +73,8 @@ fn o8_q1_the_model_finds_a_store_that_answers_before_it_has_synced() {
 fn o8_q1_the_model_finds_a_store_that_keeps_half_of_a_batch() {
     is_found(Flaw::TearsBatch, "q1: after a crash");
 }
+
+#[test]
+fn o8_q2_the_model_finds_a_store_that_applies_a_batch_and_answers_an_error() {
+    is_found(Flaw::AppliesWhatFails, "q2: a request that has failed");
+}

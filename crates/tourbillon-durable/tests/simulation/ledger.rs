@@ -89,7 +89,8 @@ impl Ledger {
 
     /// Checks that a request which was answered with an error has changed nothing.
     pub(crate) fn failed(&self, tables: &MemoryTables) {
-        assert_eq!(difference(&self.present, tables), None, "a request that has failed has changed the store");
+        let difference = difference(&self.present, tables);
+        assert!(difference.is_none(), "q2: a request that has failed has changed the store: {difference:?}");
     }
 
     /// Checks the answer to a heartbeat.
@@ -126,7 +127,8 @@ impl Ledger {
         }
     }
 
-    /// Checks a delivery that a node or a worker begins. The lease of a worker may be over: then another may have had the row in between.
+    /// Checks a delivery that a node or a worker begins. Without a lease, or if the store's clock was set meanwhile, another may have had the row
+    /// in between.
     pub(crate) fn deliver(&mut self, row: &TimerRow, has_lease: bool) {
         let attempt = (row.id, row.attempt);
         assert!(self.claimed.contains(&attempt), "q2: {row:?} was not claimed");

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tourbillon_durable::StoreError;
 use tourbillon_durable::core::Input;
-use tourbillon_durable::store::{Heartbeat, WriteAnswer, WriteOp};
+use tourbillon_durable::store::{
+    ClaimAnswer, CreateAnswer, Heartbeat, MemoryTables, RescheduleAnswer, WriteAnswer, WriteOp,
+};
 
 use super::node::Tag;
 use super::store::Flaw;
@@ -28,7 +30,7 @@ impl World {
     }
 
     /// Returns whether something happens that happens once in so many times while there is trouble.
-    fn goes_wrong(&mut self, once_in: u64) -> bool {
+    pub(super) fn goes_wrong(&mut self, once_in: u64) -> bool {
         self.is_rough && self.is_troubled && self.random.one_in(once_in)
     }
 
@@ -59,7 +61,7 @@ impl World {
     }
 
     /// Returns what a read sees: in a shared store only what is durable, in the store of one process all that was applied.
-    fn readable(&self) -> &tourbillon_durable::store::MemoryTables {
+    fn readable(&self) -> &MemoryTables {
         if self.traits.has_other_writers() { self.store.committed() } else { &self.store.tables }
     }
 
@@ -72,6 +74,9 @@ impl World {
         }
         let is_full = self.full_until > self.time;
         if is_full && self.random.one_in(4) {
+            if self.store.flaw == Some(Flaw::AppliesWhatFails) {
+                self.store.write(&ops, self.store_now(), false);
+            }
             self.ledger.failed(&self.store.tables);
             return self.answer(node, Answer::Written(tags, Err(StoreError::Full("no room at all".into()))));
         }
@@ -168,12 +173,45 @@ impl World {
             Err(error) => tags.iter().map(|_| Err(error.clone())).collect(),
         };
         for (tag, answer) in tags.into_iter().zip(answers) {
-            match tag {
-                Tag::Core(tag) => self.tell(number, Input::Written(tag, answer)),
-                Tag::Client(kind, create) => self.client_learns(number, kind, create, answer),
-                Tag::Worker(finish) => self.worker_learns(finish, answer),
-            }
+            let kind = match tag {
+                Tag::Core(tag) => {
+                    self.tell(number, Input::Written(tag, answer));
+                    continue;
+                }
+                Tag::Client(kind, create) => {
+                    self.client_learns(number, create, &answer);
+                    kind
+                }
+                Tag::Pull(since) => {
+                    self.worker_pulls(since, &answer);
+                    String::new()
+                }
+                Tag::Worker(finish) => {
+                    self.worker_learns(finish, &answer);
+                    String::new()
+                }
+            };
+            self.notice(number, kind, answer);
         }
         self.send_batches(number);
+    }
+
+    /// Tells a node's core of a row that others have armed by this node, or may have armed.
+    fn notice(&mut self, number: u64, kind: String, answer: Result<WriteAnswer, StoreError>) {
+        let input = match answer {
+            Ok(WriteAnswer::Create(CreateAnswer::Created { entry, .. })) => Input::Noticed { kind, entry },
+            Ok(WriteAnswer::Reschedule(RescheduleAnswer::Moved { entry, kind, .. })) => Input::Noticed { kind, entry },
+            Ok(WriteAnswer::Claim(ClaimAnswer::Claimed { row, next: Some(entry) })) => {
+                Input::Noticed { kind: row.spec.kind.clone(), entry }
+            }
+            Ok(
+                WriteAnswer::DeadLetter(Some(Some(_)))
+                | WriteAnswer::Finish(Ok(Some(_)))
+                | WriteAnswer::Claim(ClaimAnswer::GivenUp { next: Some(_), .. }),
+            )
+            | Err(StoreError::Uncertain(_)) => Input::Hinted,
+            _ => return,
+        };
+        self.tell(number, input);
     }
 }

@@ -28,6 +28,8 @@ pub(crate) enum Flaw {
     RepeatsAttempt,
     /// Answers are sent before the batch is durable.
     AnswersBeforeSync,
+    /// A batch is applied although it is answered with an error.
+    AppliesWhatFails,
     /// A crash leaves the first operations of a batch and not the others.
     TearsBatch,
 }

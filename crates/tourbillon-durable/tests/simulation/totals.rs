@@ -21,6 +21,7 @@ macro_rules! totals {
 totals!(
     steps,
     steps_of_trouble,
+    single_nodes,
     created,
     cancelled,
     cancelled_by_name,
@@ -33,6 +34,7 @@ totals!(
     acknowledged,
     refused,
     crashes,
+    drained,
     store_crashes,
     lost_writes,
     lost_requests,

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tourbillon_durable::StoreError;
 use tourbillon_durable::store::{
-    ClaimAnswer, ClaimOp, DuePage, DueQuery, FinishOp, ShardId, Verdict, WriteAnswer, WriteOp, pull_fence,
+    ClaimAnswer, ClaimOp, DuePage, DueQuery, FinishOp, ShardId, TimerRow, Verdict, WriteAnswer, WriteOp, pull_fence,
 };
 
 use super::node::{DELIVERY_LEASE, PAGE, Tag};
-use super::world::{Event, Request, World};
+use super::world::{Event, KINDS, Request, World};
 
 /// The kind that no node has a handler for.
 pub(crate) const WORK: &str = "work";
@@ -26,7 +26,9 @@ impl World {
         let Some(node) = self.nodes.get(&number).filter(|node| !node.core.is_paused()) else { return };
         let until = node.now(self.time, store).store;
         let shards = (0..self.traits.shards).map(ShardId).collect();
-        let query = DueQuery { kind: WORK.to_owned(), shards, after: None, until, limit: PAGE };
+        // Now and then a worker takes what a handler would get.
+        let kind = if self.goes_wrong(8) { self.random.one_of(&KINDS) } else { WORK };
+        let query = DueQuery { kind: kind.to_owned(), shards, after: None, until, limit: PAGE };
         self.send(number, Request::Pull(query));
     }
 
@@ -36,47 +38,45 @@ impl World {
             let (epoch, token) = (pull_fence(self.random.any()), self.random.any());
             let op = ClaimOp { id: entry.id, version: entry.version, epoch, token, lease: DELIVERY_LEASE };
             if let Some(node) = self.nodes.get_mut(&number) {
-                node.batcher.push(WriteOp::Claim(op), Tag::Worker(None));
+                node.batcher.push(WriteOp::Claim(op), Tag::Pull(self.time));
             }
         }
         self.send_batches(number);
     }
 
-    /// A worker learns of a claim, or of the end of its delivery. A request that has failed may be made again.
-    pub(super) fn worker_learns(&mut self, finish: Option<FinishOp>, answer: Result<WriteAnswer, StoreError>) {
-        match (finish, answer) {
-            (None, Ok(WriteAnswer::Claim(ClaimAnswer::Claimed { row, .. }))) => {
-                let has_lease = self.store_now() < row.wake;
-                self.ledger.totals.pulled += 1;
-                self.ledger.deliver(&row, has_lease);
-                // A worker that dies says nothing.
-                if self.is_troubled && self.random.one_in(10) {
-                    return;
-                }
-                let verdict = self.verdict(&row);
-                let takes = self.handler_takes();
-                self.after(
-                    takes,
-                    Event::WorkerDone(FinishOp { id: row.id, attempt: row.attempt, epoch: row.epoch, verdict }),
-                );
-            }
-            (Some(finish), Err(_)) if self.random.one_in(2) => {
-                self.after(PAUSE, Event::WorkerDone(finish));
-            }
-            _ => {}
+    /// A worker gets a row, or does not.
+    pub(super) fn worker_pulls(&mut self, since: u64, answer: &Result<WriteAnswer, StoreError>) {
+        let Ok(WriteAnswer::Claim(ClaimAnswer::Claimed { row, .. })) = answer else { return };
+        let has_lease = self.time < since + DELIVERY_LEASE.as_micros() as u64;
+        self.ledger.totals.pulled += 1;
+        self.ledger.deliver(row, has_lease && self.clock_was_steady());
+        // A worker that dies says nothing.
+        if self.is_troubled && self.random.one_in(10) {
+            return;
+        }
+        let verdict = self.verdict(row);
+        let finish = FinishOp { id: row.id, attempt: row.attempt, epoch: row.epoch, verdict };
+        let takes = self.handler_takes();
+        self.after(takes, Event::WorkerDone(finish));
+    }
+
+    /// A worker learns of the end of its delivery. A request that has failed may be made again.
+    pub(super) fn worker_learns(&mut self, finish: FinishOp, answer: &Result<WriteAnswer, StoreError>) {
+        if answer.is_err() && self.random.one_in(2) {
+            self.after(PAUSE, Event::WorkerDone(finish));
         }
     }
 
     pub(super) fn worker_acknowledges(&mut self, finish: FinishOp) {
         let Some(number) = self.any_node() else { return };
         if let Some(node) = self.nodes.get_mut(&number) {
-            node.batcher.push(WriteOp::Finish(finish.clone()), Tag::Worker(Some(finish)));
+            node.batcher.push(WriteOp::Finish(finish.clone()), Tag::Worker(finish));
         }
         self.send_batches(number);
     }
 
     /// Returns how a delivery ends.
-    pub(super) fn verdict(&mut self, row: &tourbillon_durable::store::TimerRow) -> Verdict {
+    pub(super) fn verdict(&mut self, row: &TimerRow) -> Verdict {
         match self.random.below(8) {
             0 if self.is_troubled => Verdict::Dead { error: "dead".into() },
             1 | 2 if self.is_troubled => {

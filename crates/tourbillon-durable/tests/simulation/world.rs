@@ -12,7 +12,7 @@ use tourbillon_durable::{StoreError, StoreTime};
 use tourbillon_tools::Random;
 
 use super::ledger::Ledger;
-use super::node::{Node, PAGE, ROWS_IN_MEMORY, Tag};
+use super::node::{DELIVERY_LEASE, Node, PAGE, ROWS_IN_MEMORY, Tag};
 use super::store::{Flaw, SimStore};
 use super::totals::Totals;
 
@@ -61,6 +61,8 @@ pub(crate) struct World {
     pub(super) traits: StoreTraits,
     /// How far the store's clock was set, in microseconds.
     pub(super) store_shift: i64,
+    /// When the store's clock was set last.
+    pub(super) clock_set_at: Option<u64>,
     /// Until when no node can reach the store.
     pub(super) gone_until: u64,
     /// Until when the store has no room.
@@ -133,6 +135,7 @@ impl World {
     pub(crate) fn run(plan: Plan) -> Totals {
         let mut world = World::new(plan);
         let nodes = if world.traits.has_other_writers() { 1 + world.random.below(3) } else { 1 };
+        world.ledger.totals.single_nodes += u64::from(!world.traits.has_other_writers());
         (0..nodes).for_each(|_| world.start_node());
         world.at(0, Event::Client);
         world.at(0, Event::Worker);
@@ -168,6 +171,7 @@ impl World {
             replies: BTreeMap::new(),
             traits: StoreTraits { shards, parallel_writes: 2, rescan: has_other_writers.then_some(rescan) },
             store_shift: 0,
+            clock_set_at: None,
             gone_until: 0,
             full_until: 0,
             slow_until: 0,
@@ -184,6 +188,11 @@ impl World {
 
     pub(super) fn store_now(&self) -> StoreTime {
         StoreTime::from_micros((EPOCH + self.time).saturating_add_signed(self.store_shift))
+    }
+
+    /// Returns whether the leases of present deliveries are as long by the store's clock as by the clocks of the nodes.
+    pub(super) fn clock_was_steady(&self) -> bool {
+        self.clock_set_at.is_none_or(|at| at + DELIVERY_LEASE.as_micros() as u64 <= self.time)
     }
 
     pub(super) fn at(&mut self, time: u64, event: Event) {
@@ -321,7 +330,8 @@ impl World {
                 self.send(number, Request::Heartbeat(heartbeat, sent));
             }
             Action::Deliver(id, row) => self.deliver(number, id, &row),
-            Action::Abandon(_) | Action::Drained => {}
+            Action::Abandon(_) => {}
+            Action::Drained => self.drained(number),
             Action::StoreFailed(error) => panic!("the store has failed: {error}"),
         }
     }
@@ -332,7 +342,8 @@ impl World {
         let has_handler = self.nodes.get(&node).is_some_and(|node| node.kinds.contains(&*row.spec.kind));
         assert!(has_handler, "d53: a node without a handler for it delivers {row:?}");
         self.ledger.totals.delegated += u64::from(is_pull_fence(row.epoch));
-        self.ledger.deliver(row, true);
+        let is_certain = self.clock_was_steady();
+        self.ledger.deliver(row, is_certain);
         let verdict = self.verdict(row);
         let takes = self.handler_takes();
         self.after(takes, Event::HandlerDone(node, id, verdict));
