@@ -5,7 +5,7 @@ use std::time::Duration;
 use tourbillon_durable::StoreError;
 use tourbillon_durable::core::Input;
 use tourbillon_durable::store::{
-    ClaimAnswer, CreateAnswer, Heartbeat, MemoryTables, RescheduleAnswer, WriteAnswer, WriteOp,
+    ClaimAnswer, CreateAnswer, DueEntry, Heartbeat, MemoryTables, RescheduleAnswer, WriteAnswer, WriteOp,
 };
 
 use super::node::Tag;
@@ -201,8 +201,11 @@ impl World {
         let input = match answer {
             Ok(WriteAnswer::Create(CreateAnswer::Created { entry, .. })) => Input::Noticed { kind, entry },
             Ok(WriteAnswer::Reschedule(RescheduleAnswer::Moved { entry, kind, .. })) => Input::Noticed { kind, entry },
-            Ok(WriteAnswer::Claim(ClaimAnswer::Claimed { row, next: Some(entry) })) => {
-                Input::Noticed { kind: row.spec.kind.clone(), entry }
+            Ok(WriteAnswer::Claim(ClaimAnswer::Claimed { row, next })) => {
+                for entry in next.into_iter().chain([DueEntry::from(&row)]) {
+                    self.tell(number, Input::Noticed { kind: row.spec.kind.clone(), entry });
+                }
+                return;
             }
             Ok(
                 WriteAnswer::DeadLetter(Some(Some(_)))
