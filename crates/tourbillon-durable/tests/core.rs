@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tourbillon_durable::core::{Action, Core, CoreConfig, Input, Now, Wakeup};
 use tourbillon_durable::store::{
-    CreateOp, DuePage, Heartbeat, MemoryTables, NodeId, Ownership, ShardId, StoreTraits, WriteOp, is_pull_fence,
+    CreateOp, DuePage, DueQuery, Heartbeat, MemoryTables, NodeId, Ownership, ShardId, StoreTraits, Verdict, WriteOp,
+    is_pull_fence,
 };
 use tourbillon_durable::{NewTimer, StoreError, StoreTime, TimerId};
 
@@ -188,4 +189,38 @@ fn d53_q7_a_delegated_row_is_claimed_with_a_fence_and_not_delivered_after_the_le
     };
     assert!(delivers(lease / 2));
     assert!(!delivers(lease), "another node may have the row by then");
+}
+
+#[test]
+fn q2_a_claim_that_is_answered_after_its_lease_is_given_back_and_not_delivered() {
+    let lease = config(false).delivery_lease;
+    // A worker may have pulled the row by then, refused it, and a client may have cancelled it.
+    let actions = |answered: Duration| {
+        let mut tables = MemoryTables::new(1);
+        let owner = NodeId(TimerId::from_u128(1).as_uuid());
+        tables.heartbeat(&Heartbeat { node: owner, lease: lease * 9, release: Vec::new(), kinds: None }, NOW);
+        let (spec, on_conflict) = NewTimer::after("mail", Duration::ZERO).check(Default::default()).unwrap();
+        let create = CreateOp { id: TimerId::from_u128(9), spec: Arc::new(spec), on_conflict };
+        tables.write(vec![WriteOp::Create(create)], NOW).unwrap();
+        let shards = vec![ShardId(0)];
+        let query = DueQuery { kind: "mail".into(), shards, after: None, until: NOW, limit: 1 };
+        let entry = tables.due(&query).entries[0];
+
+        let mut core = idle_core(false, Some(StoreTime::MAX));
+        let now = |steady: Duration| Now { store: NOW.saturating_add(steady), steady };
+        let claims = core.handle(now(Duration::ZERO), Input::Noticed { kind: "mail".into(), entry });
+        let [Action::Write(tag, claim)] = &claims[..] else { panic!("only the row is due: {claims:?}") };
+        let answer = tables.write(vec![claim.clone()], NOW).unwrap().remove(0);
+        // The first answer is lost, and the claim is sent again: its lease began with the first one.
+        let lost = StoreError::Uncertain("lost".into());
+        core.handle(now(Duration::ZERO), Input::Written(tag.clone(), Err(lost)));
+        let again = core.handle(now(answered / 2), Input::Tick);
+        let [Action::Write(tag, _)] = &again[..] else { panic!("the claim is sent again: {again:?}") };
+        core.handle(now(answered), Input::Written(tag.clone(), Ok(answer)))
+    };
+    let in_time = actions(lease - Duration::from_millis(1));
+    assert!(matches!(in_time[..], [Action::Deliver(..)]), "{in_time:?}");
+    let late = actions(lease);
+    let Some(Action::Write(_, WriteOp::Finish(finish))) = late.first() else { panic!("it is given back: {late:?}") };
+    assert!(matches!(finish.verdict, Verdict::Return { .. }) && late.len() == 1, "{late:?}");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smol::block_on;
-use tourbillon_durable::{Ack, MemoryStore, NewTimer, Pulled, Receipt, RetryPolicy, Timers};
+use tourbillon_durable::{Ack, Delivery, MemoryStore, NewTimer, Pulled, Receipt, RetryPolicy, Timers};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -96,5 +96,52 @@ fn v3_many_workers_are_served_in_one_request_and_learn_when_to_come_again() {
         assert!(dues.is_sorted(), "the rows that are due for longest come first");
         let next = timers.pull_all("work", &[request(1)]).await.unwrap().next_due;
         assert!(next.is_none_or(|next| next <= later.due), "{next:?}");
+    });
+}
+
+#[test]
+fn q3_v3_a_row_that_a_worker_pulled_and_left_goes_to_the_handler_after_its_lease() {
+    left_row_goes_to_the_handler(None);
+}
+
+#[test]
+fn q3_v3_a_row_that_a_worker_extended_and_left_goes_to_the_handler_after_its_lease() {
+    left_row_goes_to_the_handler(Some(Duration::from_millis(300)));
+}
+
+fn left_row_goes_to_the_handler(extension: Option<Duration>) {
+    block_on(async {
+        let timers = Timers::builder().build(MemoryStore::new()).unwrap();
+        let (begun, deliveries) = smol::channel::unbounded();
+        let (release, released) = smol::channel::bounded::<()>(1);
+        let handler = move |delivery: Delivery| {
+            let (begun, released) = (begun.clone(), released.clone());
+            async move {
+                let is_first = delivery.key() == Some("first");
+                begun.send(delivery).await.unwrap();
+                if is_first {
+                    released.recv().await.unwrap();
+                }
+                Ack::Done
+            }
+        };
+        timers.on_with_limit("work", 1, handler).unwrap();
+        timers.create(due_now("first")).await.unwrap();
+        deliveries.recv().await.unwrap();
+        // The handler has no place for the second row until it has ended the first.
+        timers.create(due_now("second")).await.unwrap();
+        let pulled =
+            timers.pull("work", 1, Duration::from_secs(if extension.is_some() { 60 } else { 1 })).await.unwrap();
+        assert_eq!(pulled[0].row.spec.key.as_deref(), Some("second"));
+        if let Some(lease) = extension {
+            assert_eq!(timers.extend_pulled([pulled[0].receipt()], lease).await.unwrap(), [Ok(true)]);
+        }
+        release.send(()).await.unwrap();
+        let delivery = smol::future::or(async { deliveries.recv().await.ok() }, async {
+            smol::Timer::after(LEASE / 2).await;
+            None
+        });
+        let delivery = delivery.await.expect("the row is delivered again");
+        assert_eq!((delivery.key(), delivery.attempt()), (Some("second"), 2));
     });
 }

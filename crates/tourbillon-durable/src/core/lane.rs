@@ -8,7 +8,7 @@ use tourbillon_queue::{Key, Time, TimerQueue, Wheel};
 
 use super::ownership::OwnedShards;
 use super::window::{ScanPlan, Window};
-use super::{CoreConfig, Now, Wakeup};
+use super::{CoreConfig, Now, SentClaim, Wakeup};
 use crate::store::{DueCursor, DueEntry, DuePage, DueQuery, RowId, ShardId, StoreError};
 use crate::time::StoreTime;
 
@@ -29,7 +29,7 @@ pub(super) struct Lane {
     /// Rows that are due, in order.
     ready: VecDeque<DueEntry>,
     /// Claims whose answer was lost, to be sent again at that time with the same token.
-    unanswered: Vec<(Duration, DueEntry, u64)>,
+    unanswered: Vec<(Duration, DueEntry, SentClaim)>,
     window: Window,
     orphans: OrphanSearch,
 }
@@ -155,11 +155,11 @@ impl Lane {
         None
     }
 
-    /// Returns the next row to be claimed, and the token of the claim if it is made again.
-    pub(super) fn next_claim(&mut self, now: Now) -> Option<(DueEntry, Option<u64>)> {
+    /// Returns the next row to be claimed, and the first claim if it is made again.
+    pub(super) fn next_claim(&mut self, now: Now) -> Option<(DueEntry, Option<SentClaim>)> {
         if let Some(index) = self.unanswered.iter().position(|(at, ..)| *at <= now.steady) {
-            let (_, entry, token) = self.unanswered.swap_remove(index);
-            return Some((entry, Some(token)));
+            let (_, entry, sent) = self.unanswered.swap_remove(index);
+            return Some((entry, Some(sent)));
         }
         if self.busy >= self.limit {
             return None;
@@ -199,8 +199,8 @@ impl Lane {
     }
 
     /// Has the same claim sent again.
-    pub(super) fn claim_failed(&mut self, entry: DueEntry, token: u64, at: Duration) {
-        self.unanswered.push((at, entry, token));
+    pub(super) fn claim_failed(&mut self, entry: DueEntry, sent: SentClaim, at: Duration) {
+        self.unanswered.push((at, entry, sent));
     }
 
     pub(super) fn next_wakeup(&self) -> Wakeup {

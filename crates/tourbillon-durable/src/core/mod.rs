@@ -189,9 +189,16 @@ pub enum WriteTag {
 pub struct ClaimTag {
     kind: String,
     entry: DueEntry,
-    token: u64,
+    sent: SentClaim,
     /// Whether an answer to this claim was lost before.
     is_repeated: bool,
+}
+
+/// A claim as it was sent first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct SentClaim {
+    token: u64,
+    at: Duration,
 }
 
 impl ClaimTag {
@@ -383,17 +390,17 @@ impl Core {
 
     fn claim(&mut self, now: Now) {
         for (kind, lane) in &mut self.lanes {
-            while let Some((entry, token)) = lane.next_claim(now) {
+            while let Some((entry, sent)) = lane.next_claim(now) {
                 let Some(epoch) = self.owned.claim_epoch(kind, entry.shard) else {
                     lane.claim_ended(&entry);
                     continue;
                 };
                 // A claim that is made again has its old token, so that the store recognises it.
-                let is_repeated = token.is_some();
-                let token = token.unwrap_or_else(|| next(&mut self.next_number));
+                let is_repeated = sent.is_some();
+                let sent = sent.unwrap_or_else(|| SentClaim { token: next(&mut self.next_number), at: now.steady });
                 let lease = self.config.delivery_lease;
-                let op = ClaimOp { id: entry.id, version: entry.version, epoch, token, lease };
-                let tag = ClaimTag { kind: kind.clone(), entry, token, is_repeated };
+                let op = ClaimOp { id: entry.id, version: entry.version, epoch, token: sent.token, lease };
+                let tag = ClaimTag { kind: kind.clone(), entry, sent, is_repeated };
                 self.actions.push(Action::Write(WriteTag::Claim(tag), WriteOp::Claim(op)));
             }
         }
@@ -458,7 +465,9 @@ impl Core {
             ClaimAnswer::Claimed { row, next: armed } => {
                 lane.claimed(&tag.entry);
                 armed.into_iter().for_each(|entry| lane.notice(entry));
-                if !may_claim || !self.owned.may_deliver(&row, now.steady) {
+                // After the lease another may have claimed the row, and a client cancelled it (Q2).
+                let has_lease = now.steady < tag.sent.at + self.config.delivery_lease;
+                if !(may_claim && has_lease && self.owned.may_deliver(&row, now.steady)) {
                     return self.give_back(now, row);
                 }
                 let id = DeliveryId(next(&mut self.next_number));
@@ -504,7 +513,7 @@ impl Core {
         match tag {
             WriteTag::Claim(tag) => {
                 if let Some(lane) = self.lanes.get_mut(&tag.kind) {
-                    lane.claim_failed(tag.entry, tag.token, again);
+                    lane.claim_failed(tag.entry, tag.sent, again);
                 }
             }
             WriteTag::Finish(id) => self.deliveries.finish_again(id, again),

@@ -354,13 +354,19 @@ impl NodeLoop {
                 (spec.kind.clone(), *entry)
             }
             (_, Ok(WriteAnswer::Reschedule(RescheduleAnswer::Moved { kind, entry, .. }))) => (kind.clone(), *entry),
-            (_, Ok(WriteAnswer::Claim(ClaimAnswer::Claimed { row, next: Some(entry) }))) => {
-                (row.spec.kind.clone(), *entry)
+            // A worker that says no more leaves its row to the handler, when the lease is over.
+            (_, Ok(WriteAnswer::Claim(ClaimAnswer::Claimed { row, next }))) => {
+                for entry in next.iter().copied().chain([DueEntry::from(row)]) {
+                    self.tell_core(Input::Noticed { kind: row.spec.kind.clone(), entry });
+                }
+                return;
             }
+            (_, Ok(WriteAnswer::Extend(_))) if self.store.traits().has_other_writers() => return,
             (
                 _,
                 Ok(
                     WriteAnswer::DeadLetter(Some(Some(_)))
+                    | WriteAnswer::Extend(Ok(()))
                     | WriteAnswer::Finish(Ok(Some(_)))
                     | WriteAnswer::Claim(ClaimAnswer::GivenUp { next: Some(_), .. }),
                 )

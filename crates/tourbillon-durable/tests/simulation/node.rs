@@ -5,15 +5,19 @@ use std::time::Duration;
 
 use tourbillon_durable::batch::Batcher;
 use tourbillon_durable::core::{Core, CoreConfig, Now, WriteTag};
-use tourbillon_durable::store::{NodeId, StoreTraits};
+use tourbillon_durable::store::{CreateOp, FinishOp, NodeId, StoreTraits};
 use tourbillon_durable::{StoreTime, TimerId};
 
 /// What the answer to an operation is for.
 #[derive(Clone, Debug)]
 pub(crate) enum Tag {
     Core(WriteTag),
-    /// A client, which asked for a timer of this kind.
-    Client(String),
+    /// A client, which asked for something, perhaps to create a timer of this kind.
+    Client(String, Option<CreateOp>),
+    /// A worker, for which a row is claimed since that time.
+    Pull(u64),
+    /// A worker, which ends a delivery.
+    Worker(FinishOp),
 }
 
 /// A process. One that is started again is another node.
@@ -27,6 +31,8 @@ pub(crate) struct Node {
     pub(crate) cut_off_until: u64,
     /// It does nothing before this time.
     pub(crate) paused_until: u64,
+    /// Whether it is being stopped.
+    pub(crate) is_draining: bool,
     /// The kinds that it has handlers for.
     pub(crate) kinds: BTreeSet<&'static str>,
     /// Its next tick that is under way.
@@ -57,6 +63,7 @@ impl Node {
             skew: 0,
             cut_off_until: 0,
             paused_until: 0,
+            is_draining: false,
             kinds: BTreeSet::new(),
             tick_at: None,
         }

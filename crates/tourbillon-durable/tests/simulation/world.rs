@@ -1,138 +1,211 @@
 //! The world: time, messages between nodes and their store, clients, handlers and faults.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tourbillon_durable::core::{Action, DeliveryId, Input};
-use tourbillon_durable::spec::{FirstDue, Limits};
 use tourbillon_durable::store::{
-    CancelOp, CreateAnswer, CreateOp, DueQuery, Heartbeat, ImportAnswer, ImportOp, MemoryTables, NodeId,
-    RescheduleAnswer, RescheduleOp, RowState, ShardId, StoreTraits, Target, TimerRow, Verdict, WriteAnswer, WriteOp,
+    DuePage, DueQuery, FinishOp, Heartbeat, RowState, ShardId, StoreTraits, TimerRow, Verdict, WriteAnswer, WriteOp,
     is_pull_fence,
 };
-use tourbillon_durable::{MissedFires, NewTimer, OnConflict, RetryPolicy, StoreError, StoreTime, TimerId};
+use tourbillon_durable::{StoreError, StoreTime};
 use tourbillon_tools::Random;
 
-use super::QUICK;
-use super::ledger::{Ledger, Totals};
-use super::node::{Node, PAGE, ROWS_IN_MEMORY, Tag};
+use super::ledger::Ledger;
+use super::node::{DELIVERY_LEASE, Node, PAGE, ROWS_IN_MEMORY, Tag};
+use super::store::{Flaw, SimStore};
+use super::totals::Totals;
 
-const KINDS: [&str; 2] = ["mail", "tick"];
+/// The kinds that nodes have handlers for.
+pub(crate) const KINDS: [&str; 2] = ["mail", "tick"];
+/// How long requests and answers take at most while nothing is wrong.
+pub(crate) const QUICK: Duration = Duration::from_millis(20);
 /// The time of the store's clock at the beginning.
 const EPOCH: u64 = 1_800_000_000_000_000;
-/// How long clients ask and faults happen, in microseconds.
-const TROUBLED: u64 = 60_000_000;
-/// How long the store cannot be reached at all after that, in some worlds.
-const OUTAGE: u64 = 60_000_000;
-/// How long it may take afterwards until everything that is due has ended.
-const RECOVERY: u64 = 120_000_000;
 /// How many deliveries of a kind a node has at the same time.
-const LIMIT: usize = 3;
+pub(crate) const LIMIT: usize = 3;
 
-pub(crate) struct World {
-    random: Random,
-    /// Microseconds since the beginning.
-    time: u64,
-    /// What happens when; the second number keeps the order of what happens together.
-    events: BTreeMap<(u64, u64), Event>,
-    last_event: u64,
-    tables: MemoryTables,
-    traits: StoreTraits,
-    /// How far the store's clock was set, in microseconds.
-    store_shift: i64,
-    /// Until when no node can reach the store.
-    gone_until: u64,
-    nodes: BTreeMap<u64, Node>,
-    last_node: u64,
-    ledger: Ledger,
-    next_id: u128,
-    is_troubled: bool,
-    /// Whether nodes have different handlers, which come and go.
-    has_uneven_nodes: bool,
+/// Which world is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// Whether anything breaks besides what `crash` says.
+    pub(crate) is_rough: bool,
+    /// How long clients ask and faults happen, in microseconds.
+    pub(crate) trouble: u64,
+    /// How long it may take afterwards until everything that is due has ended.
+    pub(crate) recovery: u64,
+    /// What crashes, and after which step.
+    pub(crate) crash: Option<(u64, Crash)>,
+    /// The rule that the store breaks.
+    pub(crate) flaw: Option<Flaw>,
 }
 
-enum Event {
+/// What crashes at a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Crash {
+    Node,
+    Store,
+}
+
+pub(crate) struct World {
+    pub(super) random: Random,
+    /// Microseconds since the beginning.
+    pub(super) time: u64,
+    /// What happens when; the second number keeps the order of what happens together.
+    pub(super) events: BTreeMap<(u64, u64), Event>,
+    last_event: u64,
+    pub(super) store: SimStore,
+    /// By the number of the change: answers that are sent when the change is durable.
+    pub(super) replies: BTreeMap<u64, (u64, Answer)>,
+    pub(super) traits: StoreTraits,
+    /// How far the store's clock was set, in microseconds.
+    pub(super) store_shift: i64,
+    /// When the store's clock was set last.
+    pub(super) clock_set_at: Option<u64>,
+    /// Until when no node can reach the store.
+    pub(super) gone_until: u64,
+    /// Until when the store has no room.
+    pub(super) full_until: u64,
+    /// Until when requests take long.
+    pub(super) slow_until: u64,
+    /// Whether the store crashes before the next change is durable.
+    pub(super) crashes_soon: bool,
+    pub(super) nodes: BTreeMap<u64, Node>,
+    last_node: u64,
+    pub(super) ledger: Ledger,
+    pub(super) next_id: u128,
+    pub(super) is_troubled: bool,
+    pub(super) is_rough: bool,
+    /// Whether nodes have different handlers, which come and go.
+    pub(super) has_uneven_nodes: bool,
+}
+
+pub(crate) enum Event {
     /// A client asks for something.
     Client,
+    /// A worker asks for rows.
+    Worker,
     /// Something breaks.
     Fault,
     /// A node looks at the time.
     Tick(u64),
     /// A request reaches the store.
     Request(u64, Request),
+    /// Changes up to this number become durable.
+    Synced(u64),
+    /// The store ends and begins again.
+    StoreCrash,
     /// An answer reaches a node.
     Answer(u64, Answer),
     /// A handler ends.
     HandlerDone(u64, DeliveryId, Verdict),
+    /// A worker ends a delivery.
+    WorkerDone(FinishOp),
 }
 
-enum Request {
+pub(crate) enum Request {
     Write(Vec<WriteOp>, Vec<Tag>),
     Scan(u64, DueQuery),
     Orphans(String, Vec<ShardId>, usize),
     Heartbeat(Heartbeat, Duration),
+    /// A scan for a worker.
+    Pull(DueQuery),
 }
 
-enum Answer {
+pub(crate) enum Answer {
     Written(Vec<Tag>, Result<Vec<WriteAnswer>, StoreError>),
     Input(Box<Input>),
+    Pulled(DuePage),
+}
+
+impl Plan {
+    /// A long world in which everything breaks.
+    pub(crate) fn rough(seed: u64) -> Plan {
+        Plan { seed, is_rough: true, trouble: 60_000_000, recovery: 120_000_000, crash: None, flaw: None }
+    }
+
+    /// A short world in which nothing breaks.
+    pub(crate) fn calm(seed: u64) -> Plan {
+        Plan { seed, is_rough: false, trouble: 2_500_000, recovery: 40_000_000, crash: None, flaw: None }
+    }
 }
 
 impl World {
-    pub(crate) fn run(seed: u64) -> Totals {
-        let mut random = Random::new(seed);
+    pub(crate) fn run(plan: Plan) -> Totals {
+        let mut world = World::new(plan);
+        let nodes = if world.traits.has_other_writers() { 1 + world.random.below(3) } else { 1 };
+        world.ledger.totals.single_nodes += u64::from(!world.traits.has_other_writers());
+        (0..nodes).for_each(|_| world.start_node());
+        world.at(0, Event::Client);
+        world.at(0, Event::Worker);
+        if plan.is_rough {
+            world.at(1_000_000, Event::Fault);
+        }
+        world.go_on(plan.trouble, plan.crash);
+        world.ledger.totals.steps_of_trouble = world.ledger.totals.steps;
+        if plan.is_rough && world.random.one_in(4) {
+            world.ledger.totals.outages += 1;
+            world.gone_until = 2 * plan.trouble;
+            world.go_on(2 * plan.trouble, None);
+        }
+        world.heal();
+        world.go_on(world.time + plan.recovery, None);
+        world.all_is_delivered();
+        world.ledger.check_lives(&world.store.tables);
+        world.ledger.totals
+    }
+
+    fn new(plan: Plan) -> World {
+        let mut random = Random::new(plan.seed);
         let shards = if random.one_in(3) { 1 } else { 8 };
         let has_other_writers = shards > 1;
         let rescan = Duration::from_millis(if random.one_in(2) { 250 } else { 1_000 });
         let has_uneven_nodes = has_other_writers && random.one_in(2);
-        let traits = StoreTraits { shards, parallel_writes: 2, rescan: has_other_writers.then_some(rescan) };
-        let mut world = World {
+        World {
             random,
             time: 0,
             events: BTreeMap::new(),
             last_event: 0,
-            tables: MemoryTables::new(shards),
-            traits,
+            store: SimStore::new(shards, plan.flaw),
+            replies: BTreeMap::new(),
+            traits: StoreTraits { shards, parallel_writes: 2, rescan: has_other_writers.then_some(rescan) },
             store_shift: 0,
+            clock_set_at: None,
             gone_until: 0,
+            full_until: 0,
+            slow_until: 0,
+            crashes_soon: false,
             nodes: BTreeMap::new(),
             last_node: 0,
-            ledger: Ledger::default(),
+            ledger: Ledger::new(shards),
             next_id: 1,
             is_troubled: true,
+            is_rough: plan.is_rough,
             has_uneven_nodes,
-        };
-        let nodes = if has_other_writers { 1 + world.random.below(3) } else { 1 };
-        (0..nodes).for_each(|_| world.start_node());
-        world.at(0, Event::Client);
-        world.at(1_000_000, Event::Fault);
-        world.go_on(TROUBLED);
-        if world.random.one_in(4) {
-            world.ledger.totals.outages += 1;
-            world.gone_until = TROUBLED + OUTAGE;
-            world.go_on(TROUBLED + OUTAGE);
         }
-        world.heal();
-        world.go_on(world.time + RECOVERY);
-        world.all_is_delivered(seed);
-        world.ledger.totals
     }
 
-    fn store_now(&self) -> StoreTime {
+    pub(super) fn store_now(&self) -> StoreTime {
         StoreTime::from_micros((EPOCH + self.time).saturating_add_signed(self.store_shift))
     }
 
-    fn at(&mut self, time: u64, event: Event) {
+    /// Returns whether the leases of present deliveries are as long by the store's clock as by the clocks of the nodes.
+    pub(super) fn clock_was_steady(&self) -> bool {
+        self.clock_set_at.is_none_or(|at| at + DELIVERY_LEASE.as_micros() as u64 <= self.time)
+    }
+
+    pub(super) fn at(&mut self, time: u64, event: Event) {
         self.last_event += 1;
         self.events.insert((time.max(self.time), self.last_event), event);
     }
 
-    fn after(&mut self, delay: Duration, event: Event) {
+    pub(super) fn after(&mut self, delay: Duration, event: Event) {
         self.at(self.time + delay.as_micros() as u64, event);
     }
 
-    fn go_on(&mut self, until: u64) {
+    /// Lets things happen until a time. At a step something may crash.
+    fn go_on(&mut self, until: u64, crash: Option<(u64, Crash)>) {
         while let Some(((time, _), event)) = self.events.pop_first() {
             if time > until {
                 self.at(time, event);
@@ -140,8 +213,19 @@ impl World {
             }
             self.time = time;
             self.happens(event);
+            self.ledger.totals.steps += 1;
+            match crash.filter(|(step, _)| *step == self.ledger.totals.steps) {
+                Some((_, Crash::Store)) => self.store_crashes(),
+                Some((_, Crash::Node)) => self.any_node().into_iter().for_each(|number| self.crash_node(number)),
+                None => {}
+            }
         }
         self.time = until;
+    }
+
+    pub(super) fn any_node(&mut self) -> Option<u64> {
+        let numbers: Vec<u64> = self.nodes.keys().copied().collect();
+        (!numbers.is_empty()).then(|| numbers[self.random.index(numbers.len())])
     }
 
     fn happens(&mut self, event: Event) {
@@ -157,7 +241,12 @@ impl World {
                 self.after(pause, Event::Fault);
             }
             Event::Client | Event::Fault => {}
+            Event::Worker => self.worker_asks(),
+            Event::WorkerDone(finish) => self.worker_acknowledges(finish),
             Event::Request(node, request) => self.store_answers(node, request),
+            Event::Synced(number) => self.synced(number),
+            Event::StoreCrash if self.is_troubled => self.store_crashes(),
+            Event::StoreCrash => {}
             Event::Tick(node) => {
                 if let Some(at) = self.paused(node) {
                     return self.at(at, Event::Tick(node));
@@ -169,6 +258,7 @@ impl World {
                 (Some(at), answer) => self.at(at, Event::Answer(node, answer)),
                 (None, Answer::Input(input)) => self.tell(node, *input),
                 (None, Answer::Written(tags, result)) => self.written(node, tags, result),
+                (None, Answer::Pulled(page)) => self.worker_claims(node, page),
             },
             Event::HandlerDone(node, id, verdict) => match self.paused(node) {
                 Some(at) => self.at(at, Event::HandlerDone(node, id, verdict)),
@@ -182,7 +272,7 @@ impl World {
         self.nodes.get(&node).map(|node| node.paused_until).filter(|until| *until > self.time)
     }
 
-    fn start_node(&mut self) {
+    pub(super) fn start_node(&mut self) {
         self.last_node += 1;
         let number = self.last_node;
         self.nodes.insert(number, Node::new(number, self.traits));
@@ -193,7 +283,7 @@ impl World {
         }
     }
 
-    fn register(&mut self, number: u64, kind: &'static str, limit: usize) {
+    pub(super) fn register(&mut self, number: u64, kind: &'static str, limit: usize) {
         if let Some(node) = self.nodes.get_mut(&number) {
             match limit {
                 0 => _ = node.kinds.remove(kind),
@@ -204,7 +294,7 @@ impl World {
     }
 
     /// A node gets a handler, or loses one.
-    fn change_handlers(&mut self, number: u64) {
+    pub(super) fn change_handlers(&mut self, number: u64) {
         let kind = self.random.one_of(&KINDS);
         let has_it = self.nodes.get(&number).is_some_and(|node| node.kinds.contains(kind));
         self.ledger.totals.handler_changes += 1;
@@ -212,7 +302,7 @@ impl World {
     }
 
     /// Tells a node's core something, and does what it answers.
-    fn tell(&mut self, number: u64, input: Input) {
+    pub(super) fn tell(&mut self, number: u64, input: Input) {
         let store = self.store_now();
         let Some(node) = self.nodes.get_mut(&number) else { return };
         let actions = node.core.handle(node.now(self.time, store), input);
@@ -240,7 +330,8 @@ impl World {
                 self.send(number, Request::Heartbeat(heartbeat, sent));
             }
             Action::Deliver(id, row) => self.deliver(number, id, &row),
-            Action::Abandon(_) | Action::Drained => {}
+            Action::Abandon(_) => {}
+            Action::Drained => self.drained(number),
             Action::StoreFailed(error) => panic!("the store has failed: {error}"),
         }
     }
@@ -251,29 +342,20 @@ impl World {
         let has_handler = self.nodes.get(&node).is_some_and(|node| node.kinds.contains(&*row.spec.kind));
         assert!(has_handler, "d53: a node without a handler for it delivers {row:?}");
         self.ledger.totals.delegated += u64::from(is_pull_fence(row.epoch));
-        self.ledger.deliver(row);
-        let verdict = match self.random.below(8) {
-            0 if self.is_troubled => Verdict::Dead { error: "dead".into() },
-            1 | 2 if self.is_troubled => {
-                let after = row.spec.retry.delay(row.attempt, self.random.any());
-                Verdict::Retry { after, error: "again".into() }
-            }
-            _ => Verdict::Done,
-        };
-        let mut takes = self.random.duration(Duration::from_millis(50));
-        if self.is_troubled && self.random.one_in(10) {
-            takes = self.random.duration(Duration::from_secs(10));
-        }
+        let is_certain = self.clock_was_steady();
+        self.ledger.deliver(row, is_certain);
+        let verdict = self.verdict(row);
+        let takes = self.handler_takes();
         self.after(takes, Event::HandlerDone(node, id, verdict));
     }
 
-    fn send_batches(&mut self, number: u64) {
+    pub(super) fn send_batches(&mut self, number: u64) {
         while let Some((ops, tags)) = self.nodes.get_mut(&number).and_then(|node| node.batcher.next_batch()) {
             self.send(number, Request::Write(ops, tags));
         }
     }
 
-    fn plan_tick(&mut self, number: u64) {
+    pub(super) fn plan_tick(&mut self, number: u64) {
         let store = self.store_now();
         let Some(node) = self.nodes.get_mut(&number) else { return };
         let now = node.now(self.time, store);
@@ -287,263 +369,14 @@ impl World {
         }
     }
 
-    fn latency(&mut self) -> Duration {
-        let slow = self.is_troubled && self.random.one_in(20);
-        self.random.duration(if slow { Duration::from_secs(4) } else { QUICK })
-    }
-
-    fn send(&mut self, node: u64, request: Request) {
-        let latency = self.latency();
-        self.after(latency, Event::Request(node, request));
-    }
-
-    fn answer(&mut self, node: u64, answer: Answer) {
-        let latency = self.latency();
-        self.after(latency, Event::Answer(node, answer));
-    }
-
-    /// The store takes a request, perhaps of a node that is dead by now.
-    fn store_answers(&mut self, node: u64, request: Request) {
-        let cut_off_until = self.nodes.get(&node).map_or(0, |node| node.cut_off_until);
-        let is_cut_off = cut_off_until.max(self.gone_until) > self.time;
-        if is_cut_off || (self.is_troubled && self.random.one_in(40)) {
-            self.ledger.totals.lost_requests += 1;
-            let error = || StoreError::Unavailable("cut off".into());
-            return self.fail(node, request, error());
-        }
-        let now = self.store_now();
-        match request {
-            Request::Write(ops, tags) => {
-                let before = self.tables.rows().map(|row| row.id).collect();
-                let answers = self.tables.write(ops.clone(), now).unwrap();
-                self.tables.check().unwrap();
-                self.ledger.committed(&ops, &answers, &before, &self.tables, now);
-                let is_lost = self.is_troubled && self.random.one_in(25);
-                self.ledger.totals.lost_answers += u64::from(is_lost);
-                let result = if is_lost { Err(StoreError::Uncertain("lost".into())) } else { Ok(answers) };
-                self.answer(node, Answer::Written(tags, result));
-            }
-            Request::Scan(scan, query) => {
-                let result = Ok(self.tables.due(&query));
-                self.answer(node, Answer::Input(Box::new(Input::Scanned { kind: query.kind, scan, result })));
-            }
-            Request::Orphans(kind, shards, limit) => {
-                let result = Ok(self.tables.orphans(&kind, &shards, limit));
-                self.answer(node, Answer::Input(Box::new(Input::OrphansFound { kind, result })));
-            }
-            Request::Heartbeat(heartbeat, sent) => {
-                let result = Ok(self.tables.heartbeat(&heartbeat, now));
-                self.answer(node, Answer::Input(Box::new(Input::Owned { sent, result })));
-            }
-        }
-    }
-
-    fn fail(&mut self, node: u64, request: Request, error: StoreError) {
-        let answer = match request {
-            Request::Write(_, tags) => Answer::Written(tags, Err(error)),
-            Request::Scan(scan, query) => {
-                Answer::Input(Box::new(Input::Scanned { kind: query.kind, scan, result: Err(error) }))
-            }
-            Request::Orphans(kind, ..) => Answer::Input(Box::new(Input::OrphansFound { kind, result: Err(error) })),
-            Request::Heartbeat(_, sent) => Answer::Input(Box::new(Input::Owned { sent, result: Err(error) })),
-        };
-        self.answer(node, answer);
-    }
-
-    /// A node learns what became of its batch.
-    fn written(&mut self, number: u64, tags: Vec<Tag>, result: Result<Vec<WriteAnswer>, StoreError>) {
-        let Some(node) = self.nodes.get_mut(&number) else { return };
-        node.batcher.done();
-        let answers: Vec<Result<WriteAnswer, StoreError>> = match result {
-            Ok(answers) => answers.into_iter().map(Ok).collect(),
-            Err(error) => tags.iter().map(|_| Err(error.clone())).collect(),
-        };
-        for (tag, answer) in tags.into_iter().zip(answers) {
-            match (tag, answer) {
-                (Tag::Core(tag), answer) => self.tell(number, Input::Written(tag, answer)),
-                (
-                    Tag::Client(kind),
-                    Ok(
-                        WriteAnswer::Create(CreateAnswer::Created { entry, .. })
-                        | WriteAnswer::Reschedule(RescheduleAnswer::Moved { entry, .. }),
-                    ),
-                ) => self.tell(number, Input::Noticed { kind, entry }),
-                (Tag::Client(_), Ok(_)) => {}
-                // The row may be armed, and its notice is lost: the window is looked at again.
-                (Tag::Client(_), Err(_)) => self.tell(number, Input::Hinted),
-            }
-        }
-        self.send_batches(number);
-    }
-
-    fn client_asks(&mut self) {
-        let numbers: Vec<u64> = self.nodes.keys().copied().collect();
-        let Some(number) = (!numbers.is_empty()).then(|| numbers[self.random.index(numbers.len())]) else { return };
-        for _ in 0..1 + self.random.below(4) {
-            let kind = self.random.one_of(&KINDS);
-            let op = match self.random.below(6) {
-                0 => WriteOp::Cancel(CancelOp { target: self.target() }),
-                1 => WriteOp::Reschedule(RescheduleOp {
-                    target: self.target(),
-                    when: FirstDue::After(self.random.duration(Duration::from_secs(10))),
-                    if_version: None,
-                }),
-                _ => self.create(kind),
-            };
-            // The kind of a rescheduled timer is in its key.
-            let kind = match &op {
-                WriteOp::Reschedule(RescheduleOp { target: Target::Key { key, .. }, .. }) => key[..4].to_owned(),
-                _ => kind.to_owned(),
-            };
-            if let Some(node) = self.nodes.get_mut(&number) {
-                node.batcher.push(op, Tag::Client(kind));
-            }
-        }
-        self.send_batches(number);
-    }
-
-    fn create(&mut self, kind: &str) -> WriteOp {
-        let longest = Duration::from_secs(if self.random.one_in(4) { 60 } else { 4 });
-        let delay = self.random.duration(longest);
-        let mut timer = match self.random.below(4) {
-            0 => NewTimer::every(kind, Duration::from_millis(200 + self.random.below(3000)))
-                .times(1 + self.random.below(5)),
-            1 => NewTimer::at(kind, SystemTime::UNIX_EPOCH + Duration::from_micros(self.store_now().as_micros() - 5)),
-            _ => NewTimer::after(kind, delay),
-        };
-        if self.random.one_in(2) {
-            timer = timer.key(format!("{kind} {}", self.random.below(6)));
-        }
-        if self.random.one_in(3) {
-            timer = timer.name(format!("name {}", self.random.below(3)));
-        }
-        let missed = [
-            MissedFires::Once,
-            MissedFires::All { at_most: 3 },
-            MissedFires::Skip { older_than: Duration::from_secs(1) },
-        ];
-        timer = timer
-            .missed(self.random.one_of(&missed))
-            .retry(RetryPolicy::attempts(1 + self.random.below(4) as u32))
-            .on_conflict(self.random.one_of(&[OnConflict::Refuse, OnConflict::Replace, OnConflict::Earlier]));
-        let (spec, on_conflict) = timer.check(Limits::default()).unwrap();
-        self.next_id += 1;
-        WriteOp::Create(CreateOp { id: TimerId::from_u128(self.next_id), spec: Arc::new(spec), on_conflict })
-    }
-
-    fn target(&mut self) -> Target {
-        let namespace = "default".to_owned();
-        if self.random.one_in(3) {
-            return Target::Name { namespace, name: format!("name {}", self.random.below(3)) };
-        }
-        let kind = self.random.one_of(&KINDS);
-        Target::Key { namespace, key: format!("{kind} {}", self.random.below(6)) }
-    }
-
-    fn something_breaks(&mut self) {
-        let numbers: Vec<u64> = self.nodes.keys().copied().collect();
-        let number = (!numbers.is_empty()).then(|| numbers[self.random.index(numbers.len())]);
-        let for_a_while = self.time + self.random.below(12_000_000);
-        let step = self.random.below(20_000_000) as i64 - 10_000_000;
-        match (self.random.below(8), number) {
-            (_, Some(number)) if self.has_uneven_nodes && self.random.one_in(4) => self.change_handlers(number),
-            (6, number) => self.pause_or_resume(number),
-            (7, _) => self.copy(),
-            // A store of one process is opened again only after the process is dead.
-            (0 | 1, Some(number)) => {
-                self.ledger.totals.crashes += 1;
-                self.nodes.remove(&number);
-                if !self.traits.has_other_writers() {
-                    self.reopen_store(number);
-                }
-                self.start_node();
-            }
-            (2, Some(number)) => {
-                self.ledger.totals.pauses += 1;
-                self.nodes.entry(number).and_modify(|node| node.paused_until = for_a_while);
-            }
-            (3, Some(number)) => {
-                self.nodes.entry(number).and_modify(|node| node.cut_off_until = for_a_while);
-            }
-            (4, _) => {
-                self.ledger.totals.clock_steps += 1;
-                self.store_shift += step;
-            }
-            (_, Some(number)) => {
-                self.ledger.totals.clock_steps += 1;
-                self.nodes.entry(number).and_modify(|node| node.skew = step / 10);
-            }
-            (_, None) => {}
-        }
-    }
-
-    /// A client pauses the store or ends its pause, by a node that hears of it at once.
-    fn pause_or_resume(&mut self, number: Option<u64>) {
-        let is_paused = self.random.one_in(2);
-        self.tables.set_paused(is_paused);
-        self.ledger.totals.store_pauses += u64::from(is_paused);
-        // A store of one process is paused by that process.
-        if let Some(number) = number.filter(|_| !self.traits.has_other_writers() || self.random.one_in(2)) {
-            self.tell(number, Input::Paused(is_paused));
-        }
-    }
-
-    /// An export of all rows is imported into another store, with other shards: it has the same timers, and whole indexes (O4).
-    fn copy(&mut self) {
-        let mut copy = MemoryTables::new(if self.traits.shards == 1 { 8 } else { 1 });
-        let import = |row: &TimerRow| WriteOp::Import(ImportOp { row: row.clone() });
-        let ops: Vec<WriteOp> = self.tables.rows().map(import).collect();
-        let count = ops.len();
-        let answers = copy.write(ops.clone(), self.store_now()).unwrap();
-        assert!(answers.iter().all(|answer| *answer == WriteAnswer::Import(ImportAnswer::Written)), "{answers:?}");
-        let again = copy.write(ops, self.store_now()).unwrap();
-        assert!(again.iter().all(|answer| *answer == WriteAnswer::Import(ImportAnswer::Exists)), "{again:?}");
-        copy.check().unwrap();
-        assert_eq!(copy.rows().count(), count);
-        for (from, to) in self.tables.rows().zip(copy.rows()) {
-            assert_eq!((from.id, &from.spec, from.due, from.attempt), (to.id, &to.spec, to.due, to.attempt));
-            assert!(to.state != RowState::Claimed && to.wake >= from.due.min(from.wake));
-        }
-        self.ledger.totals.copies += 1;
-    }
-
-    /// Does what a store of one process does when it is opened: nobody else can have it.
-    fn reopen_store(&mut self, old: u64) {
-        let node = NodeId(TimerId::from_u128(u128::from(old)).as_uuid());
-        let leave = Heartbeat { node, lease: Duration::ZERO, release: Vec::new(), kinds: None };
-        self.tables.heartbeat(&leave, self.store_now());
-        // Requests of the dead process are gone with it.
-        self.events.retain(|_, event| !matches!(event, Event::Request(node, _) if *node == old));
-    }
-
-    fn heal(&mut self) {
-        self.is_troubled = false;
-        self.tables.set_paused(false);
-        for node in self.nodes.values_mut() {
-            (node.skew, node.cut_off_until, node.paused_until) = (0, 0, 0);
-        }
-        let numbers: Vec<u64> = self.nodes.keys().copied().collect();
-        // Each kind has a handler somewhere, on one node at least.
-        for kind in KINDS {
-            if !self.nodes.values().any(|node| node.kinds.contains(kind)) {
-                let number = numbers[self.random.index(numbers.len())];
-                self.register(number, kind, LIMIT);
-            }
-        }
-        for number in numbers {
-            self.tell(number, Input::Paused(false));
-            self.plan_tick(number);
-        }
-    }
-
     /// Nothing that was due is left: what the store acknowledged was delivered, cancelled or given up.
-    fn all_is_delivered(&self, seed: u64) {
+    fn all_is_delivered(&self) {
         let due = self.store_now().saturating_sub(Duration::from_secs(1));
-        for row in self.tables.rows().filter(|row| row.state != RowState::Dead) {
+        for row in self.store.tables.rows().filter(|row| row.state != RowState::Dead) {
             let is_late = row.wake < due || row.state == RowState::Claimed && row.wake < self.store_now();
-            assert!(!is_late, "q1, d45: {row:?} is left at {}, TOURBILLON_SEED={seed}", self.store_now());
+            assert!(!is_late, "q1, d45: {row:?} is left at {}", self.store_now());
         }
         let nodes: Vec<u64> = self.nodes.values().map(|node| node.number).collect();
-        assert!(!nodes.is_empty(), "TOURBILLON_SEED={seed}");
+        assert!(!nodes.is_empty(), "nodes that crash are started again");
     }
 }

@@ -4,9 +4,8 @@
 //! writes of a batch durable in one transaction, or none.
 //!
 //! Invariants of the rows of one timer (checked by [`check`]):
-//! 1. If its spec has a key and any of its rows is armed or claimed, exactly one of these is the head, and the head has the highest
-//!    occurrence of them. Dead letters are never heads. A dead letter that is replayed does not take the key back: it becomes the head only
-//!    when it inherits from the one that was it.
+//! 1. If its spec has a key and any of its rows is armed or claimed, exactly one of these is the head, unless another timer has taken the key
+//!    or all of them are replayed letters. The head has the highest occurrence of them, replayed letters aside. Dead letters are never heads.
 //! 2. At most one timer of a namespace has heads under a key.
 //! 3. A row that is armed has never been acknowledged, and a row that was cancelled is gone: so no row is delivered after its end (Q2).
 //!
@@ -143,12 +142,14 @@ pub fn check<'a>(all: impl Iterator<Item = &'a TimerRow>) -> Result<(), String> 
             return Err(format!("two rows have one key: {other:?} and {row:?}"));
         }
     }
-    for rows in pending.values_mut() {
-        // A replayed letter may be later than the head.
-        rows.retain(|row| row.is_head || row.replayed_at.is_none());
-        let Some(latest) = rows.iter().max_by_key(|row| row.id.occurrence) else { continue };
-        let was_replaced = rows.iter().all(|row| !row.is_head);
-        if rows.iter().any(|row| row.is_head != (row.id == latest.id)) && !was_replaced {
+    for rows in pending.values() {
+        let mut heads = rows.iter().filter(|row| row.is_head);
+        // A letter is replayed without the key, which an earlier occurrence may have by then.
+        let is_behind =
+            |head: &TimerRow, row: &TimerRow| row.id.occurrence > head.id.occurrence && row.replayed_at.is_none();
+        if let Some(head) = heads.next()
+            && (heads.next().is_some() || rows.iter().any(|row| is_behind(head, row)))
+        {
             return Err(format!("the head is not the latest pending row of its timer: {rows:?}"));
         }
     }

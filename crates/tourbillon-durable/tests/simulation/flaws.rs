@@ -1,0 +1,80 @@
+//! Stores that break one rule each: the simulation finds them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::store::Flaw;
+use super::world::{Plan, World};
+
+/// In how many worlds a fault must be found.
+const WORLDS: u64 = 20;
+
+/// Runs worlds with a store that has a fault until one of them fails because of this promise. Before that the fault may show in another way.
+fn is_found(flaw: Flaw, promise: &str) {
+    for seed in 0..WORLDS {
+        let plan = Plan { flaw: Some(flaw), ..Plan::rough(seed) };
+        let Err(failure) = catch_unwind(AssertUnwindSafe(|| World::run(plan))) else { continue };
+        let text = failure.downcast_ref::<String>().map_or("", String::as_str);
+        if text.starts_with(promise) {
+            return println!(
+                "{flaw:?} is found with TOURBILLON_SEED={seed}: {}",
+                text.lines().next().unwrap_or_default()
+            );
+        }
+    }
+    panic!("{flaw:?} does not break {promise} in any of {WORLDS} worlds");
+}
+
+#[test]
+fn o8_q1_the_model_finds_a_store_that_drops_a_row() {
+    is_found(Flaw::DropsRow, "q1: ");
+}
+
+#[test]
+fn o8_d52_the_model_finds_a_store_that_forgets_the_next_occurrence() {
+    is_found(Flaw::ForgetsNext, "d52: the next occurrence is not armed");
+}
+
+#[test]
+fn o8_d52_the_model_finds_a_store_that_arms_the_next_occurrence_twice() {
+    is_found(Flaw::DoublesNext, "d52: ");
+}
+
+#[test]
+fn o8_q2_the_model_finds_a_store_that_answers_a_cancel_and_keeps_the_row() {
+    is_found(Flaw::CancelsNothing, "q2: ");
+}
+
+#[test]
+fn o8_u2_the_model_finds_a_store_that_counts_a_cancel_wrongly() {
+    is_found(Flaw::Miscounts, "u2: ");
+}
+
+#[test]
+fn o8_u3_the_model_finds_a_store_that_answers_a_reschedule_and_moves_nothing() {
+    is_found(Flaw::MovesNothing, "q1: the row is");
+}
+
+#[test]
+fn o8_q4_the_model_finds_a_store_that_delivers_early() {
+    is_found(Flaw::ClaimsEarly, "q4: ");
+}
+
+#[test]
+fn o8_q3_the_model_finds_a_store_that_repeats_the_number_of_an_attempt() {
+    is_found(Flaw::RepeatsAttempt, "q3: attempt");
+}
+
+#[test]
+fn o8_q1_the_model_finds_a_store_that_answers_before_it_has_synced() {
+    is_found(Flaw::AnswersBeforeSync, "q1: after a crash");
+}
+
+#[test]
+fn o8_q1_the_model_finds_a_store_that_keeps_half_of_a_batch() {
+    is_found(Flaw::TearsBatch, "q1: after a crash");
+}
+
+#[test]
+fn o8_q2_the_model_finds_a_store_that_applies_a_batch_and_answers_an_error() {
+    is_found(Flaw::AppliesWhatFails, "q2: a request that has failed");
+}
