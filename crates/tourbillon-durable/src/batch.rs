@@ -31,8 +31,7 @@ impl<T> Batcher<T> {
 
     /// Adds an operation.
     pub fn push(&mut self, op: WriteOp, tag: T) {
-        let is_urgent = !matches!(op, WriteOp::Create(_) | WriteOp::Reschedule(_));
-        let queue = if is_urgent { &mut self.urgent } else { &mut self.other };
+        let queue = if is_urgent(&op) { &mut self.urgent } else { &mut self.other };
         queue.push_back((op, tag));
     }
 
@@ -81,6 +80,11 @@ impl<T> Batcher<T> {
     pub fn is_idle(&self) -> bool {
         self.is_empty() && self.writing == 0
     }
+}
+
+/// Returns whether an operation goes before creates and reschedules.
+pub fn is_urgent(op: &WriteOp) -> bool {
+    !matches!(op, WriteOp::Create(_) | WriteOp::Reschedule(_))
 }
 
 #[cfg(test)]

@@ -126,6 +126,8 @@ const METRICS: &[NamedMetric] = &[
     ("wrong", "pending timers with a due time that was not acknowledged", "", Better::Lower),
     ("timers", "timers", "", Better::Neither),
     ("repeated_deliveries", "deliveries after the first, each with a higher attempt", "", Better::Neither),
+    ("repeating_timers", "repeating timers whose create was acknowledged", "", Better::Neither),
+    ("cancelled_by_name", "timers that cancels by name have counted", "", Better::Neither),
     ("killed_while_opening", "processes that were killed while they opened the store", "", Better::Neither),
     ("s_for_all_kills", "time of the case", "s", Better::Neither),
     ("s_longest_wait", "lateness, greatest", "s", Better::Lower),

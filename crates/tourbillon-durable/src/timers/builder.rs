@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::BlockingTimers;
 use super::handlers::{HandlerThreads, SpawnFn};
 use super::node_loop::{Mailbox, Message, NodeLoop};
+use super::queue::RequestQueue;
 use super::stats::StatsRecorder;
 use super::{Timers, TimersError, TimersInner};
 use crate::core::{CoreConfig, Input};
@@ -58,7 +59,8 @@ impl TimersBuilder {
         self
     }
 
-    /// Sets how many requests may wait for the store; further ones wait to be sent. 10,000 by default.
+    /// Sets how many creates and reschedules may wait for the store, and beside them how many cancels and answers of workers, so that these
+    /// never wait behind creates (O2); further ones wait to be sent. Each timer of a request with many counts. 10,000 by default.
     pub fn waiting_requests(mut self, count: usize) -> TimersBuilder {
         self.waiting_requests = count.max(1);
         self
@@ -233,8 +235,8 @@ impl TimersBuilder {
             drop(own_runtime);
         };
         std::thread::Builder::new().name("durable-node".to_owned()).spawn(run).map_err(thread_error)?;
-        let permits = async_channel::bounded(self.waiting_requests);
-        let inner = TimersInner { mailbox, store, limits: self.limits, permits, stats, clock_offset, failure };
+        let queue = RequestQueue::new(self.waiting_requests, self.largest_batch);
+        let inner = TimersInner { mailbox, store, limits: self.limits, queue, stats, clock_offset, failure };
         Ok(Timers { inner: Arc::new(inner) })
     }
 }

@@ -16,7 +16,9 @@ mod error;
 mod events;
 mod handlers;
 mod node_loop;
+mod places;
 mod pull;
+mod queue;
 mod request;
 mod stats;
 
@@ -36,6 +38,7 @@ use serde::de::DeserializeOwned;
 use self::handlers::Handler;
 use self::node_loop::{Mailbox, Message};
 pub use self::pull::{PullAnswer, PullRequest, Pulled, Receipt};
+use self::queue::RequestQueue;
 pub use self::request::{Answer, LARGEST_BATCH, Request};
 pub use self::stats::{DeliveryStats, NamespaceLateness};
 use crate::id::TimerId;
@@ -81,8 +84,7 @@ struct TimersInner {
     mailbox: Mailbox,
     store: Arc<dyn Store>,
     limits: Limits,
-    /// One place for each request that may wait for the store. A request takes one, and gives it back with its answer.
-    permits: (async_channel::Sender<()>, async_channel::Receiver<()>),
+    queue: RequestQueue,
     stats: Arc<stats::StatsRecorder>,
     /// What is added to the system's clock to have the store's, in microseconds.
     clock_offset: Arc<AtomicI64>,
@@ -179,7 +181,10 @@ impl Timers {
         self.created(self.ask(self.create_op(timer)?).await?)
     }
 
-    /// Creates many timers in one request: one durable transaction, if the store takes that many in one.
+    /// Creates many timers in one request: one durable transaction, if the store takes that many in one. More than 1,024, or than may
+    /// [wait for the store](TimersBuilder::waiting_requests), are sent in parts, one after the other as the store makes room.
+    ///
+    /// If the future is dropped, some timers may have been created all the same.
     ///
     /// # Errors
     /// A timer is invalid: then none is created. What else goes wrong is in the results, in the order of the timers.
@@ -320,7 +325,7 @@ impl Timers {
     /// Returns what this process has delivered, and how late.
     #[must_use]
     pub fn stats(&self) -> DeliveryStats {
-        DeliveryStats { waiting_requests: self.inner.permits.0.len(), ..self.inner.stats.read() }
+        DeliveryStats { waiting_requests: self.inner.queue.len(), ..self.inner.stats.read() }
     }
 
     /// Pauses the delivery of all timers of the store, by all processes, until [`resume`](Timers::resume), even if the processes end meanwhile.
@@ -495,35 +500,6 @@ impl Timers {
         }
     }
 
-    async fn ask(&self, op: WriteOp) -> Result<WriteAnswer, TimersError> {
-        let mut answers = self.ask_all(vec![op]).await?;
-        answers.pop().unwrap_or(Err(TimersError::Ended))
-    }
-
-    async fn ask_all(&self, ops: Vec<WriteOp>) -> Result<Vec<Result<WriteAnswer, TimersError>>, TimersError> {
-        self.ask_node(ops, false).await
-    }
-
-    /// Has all operations written in one transaction, in their order.
-    async fn ask_group(&self, ops: Vec<WriteOp>) -> Result<Vec<Result<WriteAnswer, TimersError>>, TimersError> {
-        self.ask_node(ops, true).await
-    }
-
-    /// Sends operations to the store, and returns their answers. Waits first while too many requests are waiting (O2).
-    async fn ask_node(
-        &self,
-        ops: Vec<WriteOp>,
-        is_group: bool,
-    ) -> Result<Vec<Result<WriteAnswer, TimersError>>, TimersError> {
-        self.inner.permits.0.send(()).await.map_err(|_| self.ended())?;
-        let permit = Permit(&self.inner);
-        let (reply, receiver) = futures_channel::oneshot::channel();
-        self.send(Message::Ask { ops, is_group, reply })?;
-        let answers = receiver.await.map_err(|_| self.ended())?;
-        drop(permit);
-        Ok(answers.into_iter().map(|answer| answer.map_err(|error| self.store_failed(error))).collect())
-    }
-
     async fn read<T: Send + 'static>(&self, ask: impl FnOnce(&dyn Store, Reply<T>)) -> Result<T, TimersError> {
         let (sender, receiver) = futures_channel::oneshot::channel();
         ask(&*self.inner.store, Reply::new(move |result| drop(sender.send(result))));
@@ -569,14 +545,5 @@ impl Drop for TimersInner {
     fn drop(&mut self) {
         let (done, _nobody_waits) = futures_channel::oneshot::channel();
         let _ended = self.mailbox.send(Message::Shutdown { limit: Duration::ZERO, done });
-    }
-}
-
-/// The right to have a request wait for the store.
-struct Permit<'a>(&'a TimersInner);
-
-impl Drop for Permit<'_> {
-    fn drop(&mut self) {
-        let _ignored = self.0.permits.1.try_recv();
     }
 }

@@ -14,6 +14,7 @@ use super::clocks::{Alarms, NodeClocks};
 use super::delivery::{Ack, Delivery};
 use super::events::{Event, Subscriber};
 use super::handlers::{Handler, HandlerThreads};
+use super::queue::ReplyTo;
 use super::stats::StatsRecorder;
 use crate::batch::Batcher;
 use crate::core::{Action, Core, CoreConfig, DeliveryId, Input, WriteTag};
@@ -27,7 +28,7 @@ use crate::store::{
 #[expect(clippy::large_enum_variant, reason = "messages are moved once")]
 pub(super) enum Message {
     /// Operations of a client.
-    Ask { ops: Vec<WriteOp>, is_group: bool, reply: oneshot::Sender<Answers> },
+    Ask { ops: Vec<WriteOp>, is_group: bool, reply: ReplyTo },
     /// The store has written a batch, or failed.
     Written(Vec<Tag>, Result<Vec<WriteAnswer>, StoreError>),
     /// The core is to be told something.
@@ -70,9 +71,6 @@ pub(super) enum About {
     Other,
 }
 
-/// The answers to the operations of a client.
-type Answers = Vec<Result<WriteAnswer, StoreError>>;
-
 /// The way to the thread of a node.
 #[derive(Clone)]
 pub(super) struct Mailbox(Sender<Message>);
@@ -97,7 +95,7 @@ impl Mailbox {
 struct ClientRequest {
     answers: Vec<Option<Result<WriteAnswer, StoreError>>>,
     missing: usize,
-    reply: oneshot::Sender<Answers>,
+    reply: ReplyTo,
 }
 
 /// A delivery that a handler works on, or whose end is being written.
@@ -295,10 +293,10 @@ impl NodeLoop {
         self.tell_core(Input::Owned { sent, result });
     }
 
-    fn ask(&mut self, ops: Vec<WriteOp>, is_group: bool, reply: oneshot::Sender<Answers>) {
+    fn ask(&mut self, ops: Vec<WriteOp>, is_group: bool, reply: ReplyTo) {
         if ops.is_empty() || self.phase != LoopPhase::Running {
             let answers = ops.iter().map(|_| Err(StoreError::Closed)).collect();
-            return drop(reply.send(answers));
+            return reply.send(answers);
         }
         self.last_request += 1;
         let request = self.last_request;
@@ -387,7 +385,7 @@ impl NodeLoop {
             && let Some(done) = self.requests.remove(&request)
         {
             let answers = done.answers.into_iter().map(|answer| answer.unwrap_or(Err(StoreError::Closed))).collect();
-            let _dropped = done.reply.send(answers);
+            done.reply.send(answers);
         }
     }
 

@@ -33,7 +33,8 @@ pub struct DeliveryStats {
     pub is_clock_off: bool,
     /// Whether the store is paused, as far as this process knows.
     pub is_paused: bool,
-    /// Requests that wait for the store: at the limit of [`waiting_requests`](super::TimersBuilder::waiting_requests) further ones wait to be sent (O2).
+    /// Operations that wait for the store, cancels and answers of workers among them: at the limits of
+    /// [`waiting_requests`](super::TimersBuilder::waiting_requests) further ones wait to be sent (O2).
     pub waiting_requests: usize,
     /// The lateness, by namespace.
     pub lateness: BTreeMap<String, NamespaceLateness>,

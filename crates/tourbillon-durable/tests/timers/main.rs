@@ -5,6 +5,7 @@ mod batches;
 mod events;
 mod faults;
 mod pause;
+mod queue;
 mod typed;
 
 use std::sync::mpsc::{Receiver, channel};

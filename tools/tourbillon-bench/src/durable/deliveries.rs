@@ -23,8 +23,8 @@ const HANDLERS: usize = 1_024;
 
 /// Measures the lateness with many pending timers and some due all the time.
 pub(super) fn lateness(options: &DurableOptions, stage: &Stage, report: &mut BenchReport) {
+    let pending = options.many_pending();
     for backend in options.backends() {
-        let pending = options.pending_of(backend);
         let seconds = if options.is_quick() { 10 } else { 20 };
         let Some(place) = stage.filled(backend, pending) else { continue };
         let timers = place.open(Timers::builder());

@@ -55,8 +55,20 @@ pub(super) fn numbers(count: u64) -> std::ops::Range<u64> {
 /// Fills a store with timers that are due in some weeks.
 pub(super) fn fill(place: &Place, count: usize) {
     let timers = place.open(Timers::builder());
-    create(&timers, count, far);
+    create_far(&timers, count);
     close(&timers);
+}
+
+/// Creates timers that are due in some weeks, and tells after each tenth of them how many there are.
+pub(super) fn create_far(timers: &Timers, count: usize) {
+    let (begin, created) = (Instant::now(), AtomicU64::new(0));
+    let (count, step) = (count as u64, (count as u64).div_ceil(10).max(1));
+    create_and_tell(timers, count as usize, far, move |batch| {
+        let before = created.fetch_add(batch, Ordering::Relaxed);
+        if before / step < (before + batch) / step {
+            eprintln!("{} of {count} timers in {:.0} s", before + batch, begin.elapsed().as_secs_f64());
+        }
+    });
 }
 
 /// Creates timers in batches, some at the same time, and returns how long that took.
@@ -65,14 +77,25 @@ pub(super) fn create(
     count: usize,
     timer: impl Fn(u64) -> NewTimer + Clone + Send + Sync + 'static,
 ) -> Duration {
-    let begin = Instant::now();
+    create_and_tell(timers, count, timer, |_| {})
+}
+
+/// Creates timers as [`create`] does, and calls `tell` with the size of each batch that was created.
+fn create_and_tell(
+    timers: &Timers,
+    count: usize,
+    timer: impl Fn(u64) -> NewTimer + Clone + Send + Sync + 'static,
+    tell: impl Fn(u64) + Send + Sync + 'static,
+) -> Duration {
+    let (begin, tell) = (Instant::now(), Arc::new(tell));
     let left = Arc::new(AtomicU64::new(count as u64));
     let clients: Vec<_> = (0..FILLERS)
         .map(|_| {
-            let (timers, left, timer) = (timers.clone(), Arc::clone(&left), timer.clone());
+            let (timers, left, timer, tell) = (timers.clone(), Arc::clone(&left), timer.clone(), Arc::clone(&tell));
             runtime().spawn(async move {
                 while let Some(batch) = take(&left) {
                     create_batch(&timers, batch, &timer).await;
+                    tell(batch);
                 }
             })
         })

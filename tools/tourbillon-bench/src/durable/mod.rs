@@ -34,7 +34,7 @@ pub(crate) struct DurableOptions {
     /// Only these cases.
     #[arg(long, value_enum, value_delimiter = ',')]
     case: Vec<DurableCase>,
-    /// Number of pending timers in `churn`, `lateness`, `far` and `idle`.
+    /// Number of pending timers in `churn`, `lateness`, `far` and `idle`; without it, 10,000,000 in `lateness` and `far` of a full run, otherwise 1,000,000.
     #[arg(long)]
     pending: Option<usize>,
     /// Numbers of clients in `clients`.
@@ -126,10 +126,9 @@ impl DurableOptions {
         self.pending.unwrap_or(if self.is_quick() { quick } else { full })
     }
 
-    /// Returns the number of pending timers of the cases that have more of them in the embedded store.
-    fn pending_of(&self, backend: Backend) -> usize {
-        let full = if backend == Backend::Embedded { 10_000_000 } else { 1_000_000 };
-        self.pending(full, 1_000_000)
+    /// Returns the number of pending timers of `far` and `lateness`.
+    fn many_pending(&self) -> usize {
+        self.pending(10_000_000, 1_000_000)
     }
 
     /// Returns how many processes are killed.

@@ -36,7 +36,7 @@ pub(crate) fn run_child(arguments: &DurableChildArgs) {
     let begin = Instant::now();
     let timers = arguments.place.open(Timers::builder());
     if arguments.task == ChildTask::Fill {
-        load::create(&timers, arguments.count, load::far);
+        load::create_far(&timers, arguments.count);
     }
     let _seen = Seen::register(&timers);
     wait_until("the ownership of the store", || timers.stats().is_owner);
@@ -46,8 +46,8 @@ pub(crate) fn run_child(arguments: &DurableChildArgs) {
 
 /// Measures the memory of a process that has created far timers, and of one that has opened the store.
 pub(super) fn memory(options: &DurableOptions, stage: &Stage, report: &mut BenchReport) {
+    let pending = options.many_pending();
     for backend in options.backends() {
-        let pending = options.pending_of(backend);
         let Some(place) = stage.place_to_fill(backend, pending) else { continue };
         let case = format!("far,pending={pending}");
         let mut add = |metric, value| report.add(Figure::once(backend.system(), case.clone(), metric, value));

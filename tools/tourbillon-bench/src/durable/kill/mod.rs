@@ -1,8 +1,10 @@
-//! Processes are killed (`kill -9`) again and again while clients create, cancel and reschedule timers and handlers are called; every
-//! acknowledged operation is accounted for.
+//! Processes are killed (`kill -9`) again and again while clients create, cancel and reschedule timers, one at a time, in batches and by name, and
+//! handlers are called; every acknowledged operation is accounted for, and every occurrence of repeating timers.
 
+mod client;
 mod event;
 mod ledger;
+mod sets;
 mod worker;
 
 use std::collections::HashMap;
@@ -59,6 +61,8 @@ pub(super) fn run(options: &DurableOptions, stage: &Stage, report: &mut BenchRep
             ("early", faults.early.len() as f64),
             ("wrong", faults.wrong.len() as f64),
             ("timers", ledger.timers() as f64),
+            ("repeating_timers", ledger.repeating() as f64),
+            ("cancelled_by_name", ledger.cancelled_by_name() as f64),
             ("delivered", ledger.deliveries as f64),
             ("repeated_deliveries", ledger.repeated as f64),
             ("killed_while_opening", driver.killed_while_opening as f64),
@@ -73,9 +77,9 @@ pub(super) fn run(options: &DurableOptions, stage: &Stage, report: &mut BenchRep
             report.add(Figure::of_rounds(backend.system(), case, "s_to_open", opened));
         }
         if !faults.is_empty() {
-            let examples = |keys: &[u64]| format!("{:?}", &keys[..keys.len().min(5)]);
+            let examples = |keys: &[u64]| keys.iter().take(5).map(|key| ledger.explain(*key)).collect::<Vec<_>>();
             fail(&format!(
-                "{}, --seed {seed}: lost {}, cancelled and delivered {}, unexplained {}, early {}, wrong {}; kept: {}",
+                "{}, --seed {seed}: lost {:?}, cancelled and delivered {:?}, unexplained {:?}, early {:?}, wrong {:?}; kept: {}",
                 backend.system(),
                 examples(&faults.lost),
                 examples(&faults.cancelled_delivered),
