@@ -106,7 +106,6 @@ pub(crate) enum Later {
 }
 
 const FIRST_SPECIAL: u64 = u64::MAX << 36;
-const KIND: u64 = 0xf << 32;
 const FIRED: u64 = FIRST_SPECIAL;
 const STOPPED: u64 = FIRST_SPECIAL | 1 << 32;
 const RELEASED: u64 = FIRST_SPECIAL | 2 << 32;
@@ -116,7 +115,7 @@ const NEVER: u64 = u64::MAX;
 
 // No deadline can be mistaken for a state: the last time of every clock is below the first state.
 const _: () = assert!(LAST.as_nanos() == FIRST_SPECIAL - 1);
-const _: () = assert!(NEVER == Time::NEVER.as_nanos() && NEVER & KIND == 0xf << 32);
+const _: () = assert!(NEVER == Time::NEVER.as_nanos() && NEVER & 0xf << 32 == 0xf << 32);
 
 impl StateWord {
     pub(crate) fn free() -> StateWord {
