@@ -14,6 +14,8 @@ pub struct Batcher<T> {
     urgent: VecDeque<(WriteOp, T)>,
     other: VecDeque<(WriteOp, T)>,
     groups: VecDeque<Vec<(WriteOp, T)>>,
+    /// Whether the last batch had no room for the first group: then that group goes first.
+    is_group_late: bool,
     /// How many batches the store has.
     writing: usize,
     parallel: usize,
@@ -26,7 +28,7 @@ impl<T> Batcher<T> {
     pub fn new(parallel: usize, largest: usize) -> Batcher<T> {
         let (parallel, largest) = (parallel.max(1), largest.max(1));
         let (urgent, other, groups) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        Batcher { urgent, other, groups, writing: 0, parallel, largest }
+        Batcher { urgent, other, groups, is_group_late: false, writing: 0, parallel, largest }
     }
 
     /// Adds an operation.
@@ -46,13 +48,17 @@ impl<T> Batcher<T> {
             return None;
         }
         self.writing += 1;
-        let urgent = self.urgent.len().min(self.largest);
-        let mut batch: Vec<(WriteOp, T)> = self.urgent.drain(..urgent).collect();
+        // Urgent operations may come without an end, and a group that waits holds places in the queue of requests.
+        let late = if self.is_group_late { self.groups.pop_front() } else { None };
+        let mut batch = late.unwrap_or_default();
+        let urgent = self.urgent.len().min(self.largest.saturating_sub(batch.len()));
+        batch.extend(self.urgent.drain(..urgent));
         while let Some(group) = self.groups.front()
             && (batch.is_empty() || batch.len() + group.len() <= self.largest)
         {
             batch.extend(self.groups.pop_front().into_iter().flatten());
         }
+        self.is_group_late = !self.groups.is_empty();
         let other = self.other.len().min(self.largest.saturating_sub(batch.len()));
         batch.extend(self.other.drain(..other));
         Some(batch.into_iter().unzip())
@@ -124,5 +130,22 @@ mod tests {
         batcher.push_group(vec![(reschedule(), 3), (cancel(), 4), (reschedule(), 5), (cancel(), 6)]);
         assert_eq!((batcher.len(), batcher.next_batch().map(|(_, tags)| tags)), (7, Some(vec![1, 2, 0])));
         assert_eq!(batcher.next_batch().map(|(_, tags)| tags), Some(vec![3, 4, 5, 6]), "even if it is too long");
+    }
+
+    #[test]
+    fn o2_a_group_is_passed_over_once_however_many_cancels_come() {
+        let target = || Target::Id(TimerId::from_u128(1));
+        let cancel = || WriteOp::Cancel(CancelOp { target: target() });
+        let mut batcher = Batcher::new(1, 2);
+        batcher.push_group(vec![(cancel(), 10), (cancel(), 11)]);
+        let next = |batcher: &mut Batcher<u32>| {
+            batcher.push(cancel(), 0);
+            batcher.push(cancel(), 1);
+            batcher.done();
+            batcher.next_batch().map(|(_, tags)| tags)
+        };
+        assert_eq!(next(&mut batcher), Some(vec![0, 1]));
+        assert_eq!(next(&mut batcher), Some(vec![10, 11]), "there are cancels still, and more come");
+        assert_eq!(next(&mut batcher), Some(vec![0, 1]));
     }
 }
