@@ -92,6 +92,8 @@ impl Pools {
     /// Runs one statement alone: a function that has its settings itself.
     pub(super) async fn ask(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
         let mut session = self.session(&self.work).await?;
+        // If the caller gives up, nobody reads the answer: the connection is not used again.
+        session.is_idle = false;
         let rows = session.rows(sql, params).await;
         session.is_idle = rows.is_ok();
         rows
