@@ -56,6 +56,9 @@ use crate::store::{
 };
 use crate::time::StoreTime;
 
+/// A row whose claims are answered after their lease is claimed again after ever longer pauses, doubled so often.
+const LATE_DOUBLINGS: u32 = 8;
+
 /// What a core is told of its node and its store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CoreConfig {
@@ -457,7 +460,7 @@ impl Core {
         let Some(lane) = self.lanes.get_mut(&tag.kind) else {
             // The handler was taken away in the meantime: another node may have one.
             if let ClaimAnswer::Claimed { row, .. } = answer {
-                self.give_back(now, row);
+                self.give_back(now, row, Duration::ZERO);
             }
             return;
         };
@@ -467,11 +470,17 @@ impl Core {
                 armed.into_iter().for_each(|entry| lane.notice(entry));
                 // After the lease another may have claimed the row, and a client cancelled it (Q2).
                 let has_lease = now.steady < tag.sent.at + self.config.delivery_lease;
-                if !(may_claim && has_lease && self.owned.may_deliver(&row, now.steady)) {
-                    return self.give_back(now, row);
+                if !has_lease {
+                    // A store that takes longer than the lease is not asked for the same row without a pause.
+                    let after = self.config.retry.saturating_mul(1 << row.returned.min(LATE_DOUBLINGS));
+                    return self.give_back(now, row, after);
+                }
+                if !(may_claim && self.owned.may_deliver(&row, now.steady)) {
+                    return self.give_back(now, row, Duration::ZERO);
                 }
                 let id = DeliveryId(next(&mut self.next_number));
-                self.deliveries.begin(id, &row, now.steady, self.config.delivery_lease);
+                // The store has counted the lease from some time after the claim was sent.
+                self.deliveries.begin(id, &row, tag.sent.at, self.config.delivery_lease);
                 self.actions.push(Action::Deliver(id, row));
             }
             ClaimAnswer::GivenUp { next: armed, .. } => {
@@ -502,10 +511,10 @@ impl Core {
     }
 
     /// Ends a claim without a delivery.
-    fn give_back(&mut self, now: Now, row: TimerRow) {
+    fn give_back(&mut self, now: Now, row: TimerRow, after: Duration) {
         let id = DeliveryId(next(&mut self.next_number));
         self.deliveries.begin(id, &row, now.steady, self.config.delivery_lease);
-        self.handler_done(id, Verdict::Return { after: Duration::ZERO });
+        self.handler_done(id, Verdict::Return { after });
     }
 
     fn write_failed(&mut self, now: Now, tag: WriteTag, error: StoreError) {
