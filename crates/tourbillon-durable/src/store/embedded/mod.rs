@@ -66,8 +66,9 @@ use super::shard::{Heartbeat, Ownership, ShardId};
 use super::{Store, StoreTraits};
 use crate::id::TimerId;
 
-/// How many batches are under way: one is applied while others become durable.
-const PARALLEL_WRITES: usize = 4;
+/// How many batches are under way: one is applied while others become durable. Many, because clients that ask again one by one make small
+/// batches, and what is not under way when a synchronisation begins waits for the next one.
+const PARALLEL_WRITES: usize = 64;
 
 /// A store in a directory, for one process. The [module](self) says how it works.
 pub struct EmbeddedStore {

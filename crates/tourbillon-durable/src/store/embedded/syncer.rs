@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use super::acknowledged::Acknowledged;
 use super::journal;
@@ -22,6 +23,8 @@ use crate::store::error::StoreError;
 pub(super) struct WrittenTransaction {
     /// Its number, or that of the last one before it if it has changed nothing.
     pub(super) sequence: u64,
+    /// How many operations it has.
+    pub(super) operations: usize,
     /// Called when it is durable, or cannot be made so.
     pub(super) reply: Box<dyn FnOnce(Result<(), StoreError>) + Send>,
 }
@@ -80,7 +83,7 @@ impl Syncer {
     pub(super) fn start(tables: &Path, acknowledged: Acknowledged, mark: Arc<DurableMark>) -> io::Result<Syncer> {
         let journal = ActiveJournal { directory: tables.to_owned(), open: None };
         let (written, requests) = channel();
-        let state = SyncerState { journal, acknowledged, mark, failure: None };
+        let state = SyncerState { journal, acknowledged, mark, failure: None, last: None };
         let thread = thread::Builder::new().name("timers-sync".to_owned()).spawn(move || state.run(&requests))?;
         Ok(Syncer { written, thread })
     }
@@ -107,23 +110,62 @@ struct SyncerState {
     mark: Arc<DurableMark>,
     /// The error of the first synchronisation that failed.
     failure: Option<StoreError>,
+    last: Option<LastSync>,
+}
+
+/// The synchronisation before.
+struct LastSync {
+    ended: Instant,
+    took: Duration,
+    /// How many operations it has made durable, and how many came meanwhile: as many may wait for the next one.
+    operations: usize,
+}
+
+impl LastSync {
+    /// Returns how long the next synchronisation waits for more operations, if so many are here at `now`; `None` if it begins.
+    ///
+    /// Without the wait, operations of clients that ask again come just after a synchronisation has begun and wait for two of them: half of
+    /// the clients for each, and the disk does half of what it can. On a disk that takes less than [`SHORT`] the processor is what limits,
+    /// and nothing is won.
+    fn wait(&self, here: usize, now: Instant) -> Option<Duration> {
+        // Not all clients ask again.
+        let is_expected = here < self.operations - self.operations / 8;
+        let left = (self.ended + (self.took / 2).min(LONGEST_WAIT)).saturating_duration_since(now);
+        (is_expected && self.took >= SHORT && !left.is_zero()).then_some(left)
+    }
 }
 
 impl SyncerState {
     fn run(mut self, requests: &Receiver<WrittenTransaction>) -> Acknowledged {
-        while let Ok(first) = requests.recv() {
-            let mut last = first.sequence;
-            let mut group = vec![first];
-            for transaction in requests.try_iter() {
-                last = transaction.sequence;
-                group.push(transaction);
+        let mut group = Vec::new();
+        loop {
+            if group.is_empty() {
+                let Ok(first) = requests.recv() else { return self.acknowledged };
+                group.push(first);
             }
-            let result = self.make_durable(last);
-            for transaction in group {
+            group.extend(requests.try_iter());
+            self.wait_for_returning(requests, &mut group);
+            let began = Instant::now();
+            let result = self.make_durable(group.last().map_or(0, |last| last.sequence));
+            let ended = Instant::now();
+            let durable = std::mem::replace(&mut group, requests.try_iter().collect());
+            let operations = operations_of(&durable) + operations_of(&group);
+            self.last = Some(LastSync { ended, took: ended - began, operations });
+            for transaction in durable {
                 (transaction.reply)(result.clone());
             }
         }
-        self.acknowledged
+    }
+
+    /// Waits a moment for the clients that were answered last and ask again.
+    fn wait_for_returning(&self, requests: &Receiver<WrittenTransaction>, group: &mut Vec<WrittenTransaction>) {
+        let mut here = operations_of(group);
+        while let Some(wait) = self.last.as_ref().and_then(|last| last.wait(here, Instant::now()))
+            && let Ok(transaction) = requests.recv_timeout(wait)
+        {
+            here += transaction.operations;
+            group.push(transaction);
+        }
     }
 
     fn make_durable(&mut self, sequence: u64) -> Result<(), StoreError> {
@@ -148,6 +190,15 @@ impl SyncerState {
     }
 }
 
+/// A synchronisation that is shorter than this is not worth a wait.
+const SHORT: Duration = Duration::from_millis(1);
+/// The longest wait for clients that may ask again.
+const LONGEST_WAIT: Duration = Duration::from_millis(2);
+
+fn operations_of(group: &[WrittenTransaction]) -> usize {
+    group.iter().map(|transaction| transaction.operations).sum()
+}
+
 /// The journal that the engine writes.
 struct ActiveJournal {
     directory: PathBuf,
@@ -167,5 +218,28 @@ impl ActiveJournal {
                 Ok(())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_disk_waits_a_moment_for_the_clients_that_it_has_answered() {
+        let ended = Instant::now();
+        let last = |took_micros| LastSync { ended, took: Duration::from_micros(took_micros), operations: 256 };
+        let after = |micros| ended + Duration::from_micros(micros);
+        assert_eq!(last(4000).wait(100, after(500)), Some(Duration::from_micros(1500)));
+        assert_eq!(
+            last(2000).wait(100, after(500)),
+            Some(Duration::from_micros(500)),
+            "at most half as long as it took"
+        );
+        assert_eq!(last(4000).wait(100, after(2000)), None, "the time is over");
+        assert_eq!(last(4000).wait(224, after(1)), None, "nearly all are here");
+        assert_eq!(last(999).wait(0, after(1)), None, "the disk is fast");
+        let of_one_client = LastSync { operations: 1, ..last(4000) };
+        assert_eq!(of_one_client.wait(1, after(1)), None, "the only client is here");
     }
 }

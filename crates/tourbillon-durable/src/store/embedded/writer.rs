@@ -91,8 +91,9 @@ impl StoreWriter {
     fn write(&mut self, group: Vec<WriteBatch>) {
         let (operations, replies): (Vec<_>, Vec<_>) =
             group.into_iter().map(|batch| (batch.operations, batch.reply)).unzip();
+        let count = operations.iter().map(Vec::len).sum();
         match self.apply(&operations) {
-            Ok(answers) => self.when_durable(move |durable| {
+            Ok(answers) => self.when_durable(count, move |durable| {
                 for (reply, answers) in replies.into_iter().zip(answers) {
                     reply.send(durable.clone().map(|()| answers));
                 }
@@ -110,14 +111,14 @@ impl StoreWriter {
     /// Replies with a result when everything that was written before is durable, or at once with an error.
     fn reply_when_durable<T: Send + 'static>(&self, reply: Reply<T>, result: Result<T, StoreError>) {
         match result {
-            Ok(value) => self.when_durable(move |durable| reply.send(durable.map(|()| value))),
+            Ok(value) => self.when_durable(0, move |durable| reply.send(durable.map(|()| value))),
             Err(error) => reply.send(Err(error)),
         }
     }
 
     /// Has a function called when everything that was written before is durable: also what a transaction without changes has read.
-    fn when_durable(&self, reply: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
-        self.syncer.sync(WrittenTransaction { sequence: self.totals.sequence, reply: Box::new(reply) });
+    fn when_durable(&self, operations: usize, reply: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
+        self.syncer.sync(WrittenTransaction { sequence: self.totals.sequence, operations, reply: Box::new(reply) });
     }
 
     /// Applies batches in one transaction, and returns the answers. The transaction is written, and not durable yet.
