@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Changes have become durable: those who have asked for them get their answers.
+    /// Changes have become durable: the clients that asked for them get their answers.
     pub(super) fn synced(&mut self, number: u64) {
         self.store.sync(number);
         while let Some(reply) = self.replies.first_entry().filter(|reply| *reply.key() <= number) {
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// The store ends and begins again, with what is durable and perhaps some of the rest. Those who wait for answers do not know.
+    /// The store ends and begins again, with what is durable and perhaps some of the rest. Clients that wait for answers do not know which.
     pub(super) fn crash_store(&mut self) {
         self.ledger.totals.store_crashes += 1;
         let survivors = self.random.index(self.store.unsynced() + 1);
