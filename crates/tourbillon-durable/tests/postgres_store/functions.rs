@@ -267,16 +267,16 @@ fn u1_u5_a_timer_that_changed_after_a_snapshot_is_a_serialization_failure() {
     let (one, other) = (schema.client(), schema.client());
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
         let begin = format!("BEGIN ISOLATION LEVEL {level}; SELECT 1; SET LOCAL statement_timeout = '30 s'");
+        let fails_to_serialize = |statement: &str| {
+            let error = wait(one.batch_execute(statement)).unwrap_err();
+            let expected = tokio_postgres::error::SqlState::T_R_SERIALIZATION_FAILURE;
+            assert_eq!(error.code(), Some(&expected), "{level}: {error:?}");
+        };
         wait(one.batch_execute(&begin)).unwrap();
         let create = format!("SELECT answer FROM tourbillon.create_timer('mail', after => '1000 s', key => '{level}')");
         let create = schema.sql(&create);
         wait(other.batch_execute(&create)).unwrap();
-        let error = wait(one.batch_execute(&create)).unwrap_err();
-        assert_eq!(
-            error.code(),
-            Some(&tokio_postgres::error::SqlState::T_R_SERIALIZATION_FAILURE),
-            "{level}: {error:?}"
-        );
+        fails_to_serialize(&create);
         wait(one.batch_execute("ROLLBACK")).unwrap();
         wait(one.batch_execute(&begin)).unwrap();
         let row = wait(one.query_one(&create, &[])).unwrap();
@@ -285,12 +285,7 @@ fn u1_u5_a_timer_that_changed_after_a_snapshot_is_a_serialization_failure() {
         wait(one.batch_execute("COMMIT")).unwrap();
         wait(one.batch_execute(&begin)).unwrap();
         wait(other.batch_execute(&cancel)).unwrap();
-        let error = wait(one.batch_execute(&cancel)).unwrap_err();
-        assert_eq!(
-            error.code(),
-            Some(&tokio_postgres::error::SqlState::T_R_SERIALIZATION_FAILURE),
-            "{level}: {error:?}"
-        );
+        fails_to_serialize(&cancel);
         wait(one.batch_execute("ROLLBACK")).unwrap();
     }
 }

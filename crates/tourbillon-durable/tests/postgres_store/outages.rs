@@ -105,6 +105,14 @@ impl Creates {
         let wanted = self.acknowledged.len() + count;
         eventually("creates succeed", || self.create(calls) && self.acknowledged.len() >= wanted);
     }
+
+    /// Creates timers until some were refused because the store was read only.
+    fn create_until_read_only(&mut self, calls: &BlockingTimers) {
+        eventually("creates say that the server is read only", || {
+            self.create(calls);
+            self.read_only >= 10
+        });
+    }
 }
 
 /// Ends all connections but that of `admin`.
@@ -125,10 +133,7 @@ fn q1_d47_a_server_that_was_read_only_for_a_while_is_used_again_and_no_timer_is_
     let admin = schema.client();
     wait(admin.batch_execute("ALTER DATABASE postgres SET default_transaction_read_only = on")).unwrap();
     cut_connections(&admin);
-    eventually("creates say that the server is read only", || {
-        creates.create(&calls);
-        creates.read_only >= 10
-    });
+    creates.create_until_read_only(&calls);
     for number in 0..10 {
         let create = format!("SELECT tourbillon.create_timer('mail', after => '0 s', key => 'meanwhile {number}')");
         wait(admin.batch_execute(&schema.sql(&create))).unwrap();
@@ -152,10 +157,7 @@ fn q1_d47_a_standby_is_used_when_it_is_promoted_and_no_timer_is_lost() {
     calls.create(far("mail").key("kept")).unwrap();
     server.stop(StopMode::Fast);
     server.start_as_standby();
-    eventually("creates say that the server is read only", || {
-        creates.create(&calls);
-        creates.read_only >= 10
-    });
+    creates.create_until_read_only(&calls);
     eventually("the standby can be read", || calls.get_key("default", "kept").is_ok_and(|timer| timer.is_some()));
     eventually("the node has lost its shards", || !timers.stats().is_owner);
     wait(schema.client().batch_execute("SELECT pg_promote()")).unwrap();
