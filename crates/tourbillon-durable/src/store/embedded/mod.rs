@@ -35,6 +35,7 @@ mod layout;
 mod options;
 mod reader;
 mod room;
+mod slices;
 mod syncer;
 mod tables;
 mod transaction;

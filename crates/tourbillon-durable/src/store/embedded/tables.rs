@@ -19,6 +19,7 @@ use super::encoding::{self, Totals};
 use super::journal::{self, JournalError, Journals};
 use super::layout;
 use super::options::EmbeddedOptions;
+use super::slices;
 use super::upgrade;
 use crate::store::error::StoreError;
 
@@ -26,7 +27,7 @@ use crate::store::error::StoreError;
 const JOURNALS: u64 = 96 << 20;
 
 /// The most bytes in memory that wait to be written to tables, in full memtables.
-const MEMTABLES: u64 = 3;
+const MEMTABLES: u64 = 2;
 
 /// The longest wait of one transaction for memory.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
@@ -190,8 +191,9 @@ impl Tables {
 
     fn write_as(&self, changes: Changes, totals: &Totals, mode: PersistMode) -> Result<(), StoreError> {
         let mut batch = self.database.batch().durability(Some(mode));
-        for (key, change) in changes.into_entries() {
-            match change {
+        let entries: Vec<_> = changes.into_entries().collect();
+        for (key, value) in slices::in_blocks(&entries) {
+            match value {
                 Some(value) => batch.insert(&self.timers, key, value),
                 None => batch.remove(&self.timers, key),
             }
@@ -304,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn q5_writes_wait_for_the_engine_before_its_memory_grows_beyond_three_memtables() {
+    fn q5_writes_wait_for_the_engine_before_its_memory_grows_beyond_two_memtables() {
         let folder = tempfile::tempdir().unwrap();
         let directory = StoreDirectory::lock(folder.path()).unwrap();
         let options = EmbeddedOptions::default().write_buffer(1 << 20);
