@@ -46,8 +46,18 @@ pub(super) struct Server {
 }
 
 /// How the server is started: durable, and with memory for a working set of some million rows.
-const SERVER_OPTIONS: &str =
-    "-c shared_buffers=512MB -c max_wal_size=4GB -c shared_preload_libraries=pg_stat_statements";
+const SERVER_OPTIONS: &str = "-c shared_buffers=512MB -c min_wal_size=2GB -c max_wal_size=4GB \
+     -c shared_preload_libraries=pg_stat_statements";
+
+/// Makes a new server like one that has been in use: its write-ahead log has 128 segments that it uses again. A new server has none. While
+/// it creates one, 16 MB of zeros and some synchronisations of the disk, no commit goes on.
+const FILL_LOG: &str = "DO $$ BEGIN
+        FOR segment IN 1..128 LOOP
+            PERFORM pg_logical_emit_message(false, 'tourbillon-bench', '');
+            PERFORM pg_switch_wal();
+        END LOOP;
+    END $$;
+    CHECKPOINT";
 
 impl Stage {
     pub(super) fn new(parent: Option<&Path>, kept: Option<PathBuf>) -> Stage {
@@ -66,7 +76,10 @@ impl Stage {
         let start = || match std::env::var("TOURBILLON_TEST_POSTGRES") {
             Ok(url) => Some(Server { url, _cluster: None }),
             Err(_) => match Cluster::start(SERVER_OPTIONS) {
-                Ok(cluster) => Some(Server { url: cluster.url().to_owned(), _cluster: Some(cluster) }),
+                Ok(cluster) => {
+                    Server::run(cluster.url(), FILL_LOG);
+                    Some(Server { url: cluster.url().to_owned(), _cluster: Some(cluster) })
+                }
                 Err(reason) => {
                     eprintln!("NOT MEASURED ON POSTGRESQL: {reason}");
                     None
