@@ -53,15 +53,15 @@ fn copy(view: &View<'_>, to: &Tables, rows: &mut u64) -> Result<Totals, StoreErr
                 *rows += 1;
             }
             size += key.len() + value.len();
-            changes.put(key.to_vec(), value.to_vec());
+            changes.put(&key, &value);
             if size >= STEP {
                 totals.sequence += 1;
-                to.write(std::mem::take(&mut changes), &totals)?;
+                to.write(&mut changes, &totals)?;
                 size = 0;
             }
         }
     }
     totals.sequence += 1;
-    to.write(changes, &totals)?;
+    to.write(&mut changes, &totals)?;
     Ok(totals)
 }

@@ -4,16 +4,23 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
 
+use bytes::Bytes;
+
+use super::blocks::SharedBlocks;
+
 /// Entries that a transaction writes and removes. A later change of a key replaces an earlier one.
+///
+/// The changes of the next transaction go on in the same block: use one `Changes` for many transactions.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    entries: BTreeMap<Vec<u8>, Change>,
+    entries: BTreeMap<Bytes, Change>,
+    blocks: SharedBlocks,
 }
 
 #[derive(Debug)]
 struct Change {
     /// `None` if the entry is removed.
-    value: Option<Vec<u8>>,
+    value: Option<Bytes>,
     /// Whether the tables have no such entry, so that its removal is nothing to be written.
     is_new: bool,
 }
@@ -32,16 +39,17 @@ impl Changes {
     }
 
     /// Writes an entry.
-    pub(super) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) {
         self.write(key, value, false);
     }
 
     /// Writes an entry that the tables do not have, unless this transaction has removed it.
-    pub(super) fn put_new(&mut self, key: Vec<u8>, value: Vec<u8>) {
+    pub(super) fn put_new(&mut self, key: &[u8], value: &[u8]) {
         self.write(key, value, true);
     }
 
-    fn write(&mut self, key: Vec<u8>, value: Vec<u8>, is_new: bool) {
+    fn write(&mut self, key: &[u8], value: &[u8], is_new: bool) {
+        let (key, value) = (self.blocks.copy(key), self.blocks.copy(value));
         match self.entries.entry(key) {
             Entry::Vacant(entry) => _ = entry.insert(Change { value: Some(value), is_new }),
             Entry::Occupied(mut entry) => entry.get_mut().value = Some(value),
@@ -49,8 +57,8 @@ impl Changes {
     }
 
     /// Removes an entry.
-    pub(super) fn remove(&mut self, key: Vec<u8>) {
-        match self.entries.entry(key) {
+    pub(super) fn remove(&mut self, key: &[u8]) {
+        match self.entries.entry(self.blocks.copy(key)) {
             Entry::Vacant(entry) => _ = entry.insert(Change { value: None, is_new: false }),
             Entry::Occupied(entry) if entry.get().is_new => _ = entry.remove(),
             Entry::Occupied(mut entry) => entry.get_mut().value = None,
@@ -62,9 +70,9 @@ impl Changes {
         self.entries.len()
     }
 
-    /// Returns the changes, in the order of their keys.
-    pub(super) fn into_entries(self) -> impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)> {
-        self.entries.into_iter().map(|(key, change)| (key, change.value))
+    /// Removes the changes, and returns them in the order of their keys.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = (Bytes, Option<Bytes>)> + use<> {
+        std::mem::take(&mut self.entries).into_iter().map(|(key, change)| (key, change.value))
     }
 }
 
@@ -72,37 +80,34 @@ impl Changes {
 mod tests {
     use super::*;
 
-    fn key(text: &str) -> Vec<u8> {
-        text.as_bytes().to_vec()
-    }
-
     #[test]
     fn an_entry_that_is_written_and_removed_in_one_transaction_is_not_written_at_all() {
         let mut changes = Changes::default();
-        changes.put_new(key("new"), key("1"));
-        changes.put(key("new"), key("2"));
-        changes.remove(key("new"));
+        changes.put_new(b"new", b"1");
+        changes.put(b"new", b"2");
+        changes.remove(b"new");
         assert_eq!(changes.len(), 0);
     }
 
     #[test]
     fn an_entry_of_the_tables_that_is_removed_and_written_again_is_removed_at_last() {
         let mut changes = Changes::default();
-        changes.remove(key("old"));
+        changes.remove(b"old");
         assert_eq!(changes.get(b"old"), Some(None));
-        changes.put_new(key("old"), key("1"));
+        changes.put_new(b"old", b"1");
         assert_eq!(changes.get(b"old"), Some(Some(&b"1"[..])));
-        changes.remove(key("old"));
-        assert_eq!(changes.into_entries().collect::<Vec<_>>(), [(key("old"), None)]);
+        changes.remove(b"old");
+        assert_eq!(changes.take().collect::<Vec<_>>(), [("old".into(), None)]);
+        assert_eq!(changes.len(), 0);
     }
 
     #[test]
     fn changes_are_found_by_what_their_keys_begin_with() {
         let mut changes = Changes::default();
         for name in ["a", "ab", "b", "abc"] {
-            changes.put(key(name), key(name));
+            changes.put(name.as_bytes(), name.as_bytes());
         }
-        changes.remove(key("ab"));
+        changes.remove(b"ab");
         let found: Vec<_> = changes.scan(b"ab").collect();
         assert_eq!(found, [(&b"ab"[..], None), (&b"abc"[..], Some(&b"abc"[..]))]);
     }

@@ -46,7 +46,7 @@ pub(super) struct TimeValue {
 
 /// Returns the row as the value of `key`.
 pub(super) fn row(key: &[u8], row: &TimerRow) -> Vec<u8> {
-    let mut out = Encoder(Vec::with_capacity(160 + row.spec.payload.len()));
+    let mut out = Encoder(Vec::with_capacity(224 + row.spec.payload.len()));
     out.byte(ROW_VERSION);
     out.byte(state_tag(row.state) | u8::from(row.is_head) << 4);
     out.number(u64::from(row.shard.0));

@@ -26,6 +26,7 @@
 
 mod acknowledged;
 mod backup;
+mod blocks;
 mod bytes;
 mod changes;
 mod directory;
@@ -35,7 +36,6 @@ mod layout;
 mod options;
 mod reader;
 mod room;
-mod slices;
 mod syncer;
 mod tables;
 mod transaction;
@@ -51,6 +51,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
 
+use self::changes::Changes;
 use self::directory::StoreDirectory;
 pub use self::options::EmbeddedOptions;
 use self::reader::{ListQuestion, ReadJob, StoreReader};
@@ -162,6 +163,7 @@ impl EmbeddedStore {
             directory,
             syncer,
             totals: opened.totals,
+            changes: Changes::default(),
             shards: writer::unowned(&opened.totals),
             options,
             failure,

@@ -19,7 +19,6 @@ use super::encoding::{self, Totals};
 use super::journal::{self, JournalError, Journals};
 use super::layout;
 use super::options::EmbeddedOptions;
-use super::slices;
 use super::upgrade;
 use crate::store::error::StoreError;
 
@@ -98,7 +97,7 @@ pub(super) fn create(
     let tables = Tables::open(directory, options)?;
     let filled = fill(&tables)?;
     let totals = Totals { sequence: filled.sequence + 1, ..filled };
-    tables.commit(Changes::default(), &totals)?;
+    tables.commit(&mut Changes::default(), &totals)?;
     drop(tables);
     let mut acknowledged = Acknowledged::create(&directory.acknowledged()).map_err(failed)?;
     acknowledged.set(totals.sequence).map_err(failed)?;
@@ -179,20 +178,19 @@ impl Tables {
         View { tables: self, snapshot: self.database.snapshot() }
     }
 
-    /// Writes changes and totals in one transaction, and returns when it is durable.
-    pub(super) fn commit(&self, changes: Changes, totals: &Totals) -> Result<(), StoreError> {
+    /// Writes changes, which it removes, and totals in one transaction, and returns when it is durable.
+    pub(super) fn commit(&self, changes: &mut Changes, totals: &Totals) -> Result<(), StoreError> {
         self.write_as(changes, totals, PersistMode::SyncData)
     }
 
-    /// Writes changes and totals in one transaction, which is durable when a later one is.
-    pub(super) fn write(&self, changes: Changes, totals: &Totals) -> Result<(), StoreError> {
+    /// Writes changes, which it removes, and totals in one transaction, which is durable when a later one is.
+    pub(super) fn write(&self, changes: &mut Changes, totals: &Totals) -> Result<(), StoreError> {
         self.write_as(changes, totals, PersistMode::Buffer)
     }
 
-    fn write_as(&self, changes: Changes, totals: &Totals, mode: PersistMode) -> Result<(), StoreError> {
+    fn write_as(&self, changes: &mut Changes, totals: &Totals, mode: PersistMode) -> Result<(), StoreError> {
         let mut batch = self.database.batch().durability(Some(mode));
-        let entries: Vec<_> = changes.into_entries().collect();
-        for (key, value) in slices::in_blocks(&entries) {
+        for (key, value) in changes.take() {
             match value {
                 Some(value) => batch.insert(&self.timers, key, value),
                 None => batch.remove(&self.timers, key),
@@ -314,9 +312,9 @@ mod tests {
         let mut most = 0;
         for number in 0..100_u8 {
             let mut changes = Changes::default();
-            changes.put(vec![b'r', number], vec![number; 256 << 10]);
+            changes.put(&[b'r', number], &[number; 256 << 10]);
             totals.sequence += 1;
-            tables.write(changes, &totals).unwrap();
+            tables.write(&mut changes, &totals).unwrap();
             most = most.max(tables.database.write_buffer_size());
         }
         assert!(most < 4 << 20, "{most} bytes of {} waited in memory", 100 * (256 << 10));

@@ -30,8 +30,9 @@ impl<'a> Transaction<'a> {
         totals: Totals,
         history: u64,
         now: StoreTime,
+        changes: Changes,
     ) -> Transaction<'a> {
-        Transaction { tables, shards, now, history, changes: Changes::default(), totals }
+        Transaction { tables, shards, now, history, changes, totals }
     }
 
     /// Returns the changes, and the totals after them.
@@ -158,32 +159,32 @@ impl Rows for Transaction<'_> {
         let write = if old.is_none() { Changes::put_new } else { Changes::put };
         let key = layout::row(new.id);
         let value = encoding::row(&key, &new);
-        write(&mut self.changes, key, value);
+        write(&mut self.changes, &key, &value);
         if let Some(name) = after.name.filter(|_| !is_named) {
-            write(&mut self.changes, name, Vec::new());
+            write(&mut self.changes, &name, &[]);
         }
         if let Some(failure) = after.failure.filter(|_| !is_failure) {
-            write(&mut self.changes, failure, Vec::new());
+            write(&mut self.changes, &failure, &[]);
         }
         if let Some(time) = after.time {
-            write(&mut self.changes, time, encoding::time_value(&new));
+            write(&mut self.changes, &time, &encoding::time_value(&new));
         }
         if let Some(head) = after.head.filter(|_| !is_head) {
-            self.changes.put(head, encoding::head(new.id));
+            self.changes.put(&head, &encoding::head(new.id));
         }
         Ok(())
     }
 
     fn end(&mut self, row: &TimerRow, ended_as: EndedAs) -> Result<(), StoreError> {
         self.remove_entries(layout::index_keys(row), &IndexKeys::default());
-        self.changes.remove(layout::row(row.id));
+        self.changes.remove(&layout::row(row.id));
         self.uncount(row.state)?;
         let number = self.totals.ended;
         self.totals.ended += 1;
         if let Some(slot) = number.checked_rem(self.history) {
             let key = layout::history(slot);
             let value = encoding::history(&key, number, &row.history(ended_as, self.now));
-            self.changes.put(key, value);
+            self.changes.put(&key, &value);
         }
         Ok(())
     }
@@ -200,7 +201,7 @@ impl Transaction<'_> {
         ];
         for (old, new) in pairs {
             if let Some(key) = old.filter(|key| new.as_ref() != Some(key)) {
-                self.changes.remove(key);
+                self.changes.remove(&key);
             }
         }
     }

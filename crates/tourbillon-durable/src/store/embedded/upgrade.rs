@@ -19,15 +19,15 @@ pub(super) fn upgrade(tables: &Tables, mut totals: Totals) -> Result<Totals, Sto
     for entry in view.scan(layout::all_rows(), Vec::new()) {
         let (key, value) = entry?;
         if let Some(failure) = layout::index_keys(&read_row(tables, &key, &value)?).failure {
-            changes.put(failure, Vec::new());
+            changes.put(&failure, &[]);
         }
         if changes.len() >= STEP {
             totals.sequence += 1;
-            tables.commit(std::mem::take(&mut changes), &totals)?;
+            tables.commit(&mut changes, &totals)?;
         }
     }
     totals.sequence += 1;
-    tables.commit(changes, &totals)?;
+    tables.commit(&mut changes, &totals)?;
     Ok(totals)
 }
 
@@ -86,12 +86,12 @@ mod tests {
         let mut changes = Changes::default();
         for state in [RowState::Armed, RowState::Dead] {
             for entry in opened.tables.view().scan(layout::failed(state), Vec::new()) {
-                changes.remove(entry.unwrap().0.to_vec());
+                changes.remove(&entry.unwrap().0);
             }
         }
         assert_eq!(changes.len(), 2);
         let totals = Totals { sequence: opened.totals.sequence + 1, ..opened.totals };
-        opened.tables.commit(changes, &totals).unwrap();
+        opened.tables.commit(&mut changes, &totals).unwrap();
         opened.acknowledged.set(totals.sequence).unwrap();
         drop((opened, locked));
         std::fs::write(directory.path().join("FORMAT"), "Tourbillon durable timers\nformat 1\n").unwrap();

@@ -43,6 +43,8 @@ pub(super) struct StoreWriter {
     pub(super) directory: StoreDirectory,
     pub(super) syncer: Syncer,
     pub(super) totals: Totals,
+    /// Without entries between transactions.
+    pub(super) changes: Changes,
     pub(super) shards: ShardTable,
     pub(super) options: EmbeddedOptions,
     /// Set when the store has ended because a write failed.
@@ -127,7 +129,8 @@ impl StoreWriter {
         let now = (self.options.clock)();
         let needs_room = batches.iter().flatten().any(WriteOp::needs_room);
         let has_room = !needs_room || room::free_bytes(self.directory.path()) >= self.options.reserve;
-        let mut rows = Transaction::new(&self.tables, &self.shards, self.totals, self.options.history, now);
+        let changes = std::mem::take(&mut self.changes);
+        let mut rows = Transaction::new(&self.tables, &self.shards, self.totals, self.options.history, now, changes);
         let mut answers = Vec::with_capacity(batches.len());
         for batch in batches {
             let apply = |operation: &WriteOp| {
@@ -138,17 +141,18 @@ impl StoreWriter {
             };
             answers.push(batch.iter().map(apply).collect::<Result<_, StoreError>>()?);
         }
-        let (changes, totals) = rows.finish();
-        if changes.len() > 0 {
-            self.commit(changes, totals)?;
+        let totals;
+        (self.changes, totals) = rows.finish();
+        if self.changes.len() > 0 {
+            self.commit(totals)?;
         }
         Ok(answers)
     }
 
-    /// Writes changes.
-    fn commit(&mut self, changes: Changes, totals: Totals) -> Result<(), StoreError> {
+    /// Writes the changes.
+    fn commit(&mut self, totals: Totals) -> Result<(), StoreError> {
         let totals = Totals { sequence: self.totals.sequence + 1, ..totals };
-        match self.tables.write(changes, &totals) {
+        match self.tables.write(&mut self.changes, &totals) {
             Ok(()) => self.totals = totals,
             Err(error) => {
                 let _is_set = self.failure.set(error.clone());
@@ -166,7 +170,7 @@ impl StoreWriter {
         let epoch = shards.owners()[0].epoch;
         if epoch != self.totals.epoch {
             // Before the node claims anything, so that after a crash no other node gets the same epoch (Q7).
-            self.commit(Changes::default(), Totals { epoch, ..self.totals })?;
+            self.commit(Totals { epoch, ..self.totals })?;
         }
         self.shards = shards;
         Ok(Ownership { is_paused: self.totals.is_paused, ..ownership })
@@ -175,7 +179,7 @@ impl StoreWriter {
     fn set_paused(&mut self, is_paused: bool) -> Result<(), StoreError> {
         self.check_alive()?;
         if self.totals.is_paused != is_paused {
-            self.commit(Changes::default(), Totals { is_paused, ..self.totals })?;
+            self.commit(Totals { is_paused, ..self.totals })?;
         }
         Ok(())
     }
