@@ -10,6 +10,7 @@
 //! ```
 
 pub mod batch;
+mod catch_panic;
 pub mod core;
 mod id;
 pub mod spec;

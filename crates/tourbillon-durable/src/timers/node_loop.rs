@@ -14,7 +14,7 @@ use super::clocks::{Alarms, NodeClocks};
 use super::delivery::{Ack, Delivery};
 use super::events::{Event, Subscriber};
 use super::handlers::{Handler, HandlerThreads};
-use super::queue::ReplyTo;
+use super::queue::{ReplyTo, reply};
 use super::stats::StatsRecorder;
 use crate::batch::Batcher;
 use crate::core::{Action, Core, CoreConfig, DeliveryId, Input, WriteTag};
@@ -214,7 +214,7 @@ impl NodeLoop {
             Message::Subscribe(subscriber) => self.subscribers.push(subscriber),
             Message::Paused(is_paused, done) => {
                 self.tell_core(Input::Paused(is_paused));
-                let _gone = done.send(());
+                reply(done, ());
             }
             Message::Register { kind, limit, handler } => {
                 match handler {
@@ -402,9 +402,10 @@ impl NodeLoop {
         };
         self.stats.change(|stats| stats.begun += 1);
         let claim = (row.attempt == 1).then(|| self.clocks.now().store.since(row.due));
-        let (mailbox, stats, claimed) = (self.mailbox.clone(), Arc::clone(&self.stats), Instant::now());
+        let (stats, claimed) = (Arc::clone(&self.stats), Instant::now());
+        // Made here, so that it tells of a future that is dropped before its first poll.
+        let done = DoneGuard { id, mailbox: Some(self.mailbox.clone()) };
         self.threads.spawn(async move {
-            let done = DoneGuard { id, mailbox: Some(mailbox) };
             let began = Instant::now();
             let ack = handler.call(Delivery::new(Arc::clone(&row), abandoned)).await;
             stats.record(&row.spec.namespace, claim, began - claimed, began.elapsed());
@@ -493,8 +494,7 @@ impl NodeLoop {
 
     fn begin_shutdown(&mut self, limit: Duration, done: oneshot::Sender<Result<(), TimersError>>) {
         if self.phase != LoopPhase::Running {
-            let _dropped = done.send(Err(TimersError::Ended));
-            return;
+            return reply(done, Err(TimersError::Ended));
         }
         self.phase = LoopPhase::Draining;
         self.shutdown = Some(done);
@@ -527,7 +527,7 @@ impl NodeLoop {
             Ok(()) => Ok(()),
         };
         if let Some(done) = self.shutdown.take() {
-            let _dropped = done.send(result);
+            reply(done, result);
         }
     }
 
@@ -537,7 +537,7 @@ impl NodeLoop {
         let _is_first = self.failure.set(error.clone());
         self.phase = LoopPhase::Ended;
         if let Some(done) = self.shutdown.take() {
-            let _dropped = done.send(Err(TimersError::Store(error.clone())));
+            reply(done, Err(TimersError::Store(error.clone())));
         }
     }
 }
