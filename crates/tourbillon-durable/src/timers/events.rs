@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::SystemTime;
 
 use super::node_loop::Message;
-use super::{Timers, TimersError};
+use super::{StoreFailing, Timers, TimersError};
 use crate::catch_panic::{catch_panic, wake};
 use crate::id::TimerId;
 use crate::spec::TimerSpec;
@@ -84,6 +84,11 @@ pub enum Event {
         /// Its kind.
         kind: String,
     },
+    /// The store has failed a request of this process for a minute, or for twice as long as when it was told last. The process goes on asking,
+    /// and nothing is lost. With [`StoreError::Internal`](crate::StoreError::Internal) it is hardly an outage: look at the server and at this program's version.
+    StoreFails(StoreFailing),
+    /// After [`StoreFails`](Event::StoreFails): no request has failed for a minute any more.
+    StoreRecovered,
     /// The subscriber was too slow: so many events are not among those that it gets.
     Lagged(u64),
 }

@@ -40,7 +40,7 @@ use self::node_loop::{Mailbox, Message};
 pub use self::pull::{PullAnswer, PullRequest, Pulled, Receipt};
 use self::queue::RequestQueue;
 pub use self::request::{Answer, LARGEST_BATCH, Request};
-pub use self::stats::{DeliveryStats, NamespaceLateness};
+pub use self::stats::{DeliveryStats, NamespaceLateness, StoreFailing};
 use crate::id::TimerId;
 use crate::spec::{FirstDue, Limits, NewTimer};
 use crate::store::{

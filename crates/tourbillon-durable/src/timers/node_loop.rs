@@ -15,9 +15,9 @@ use super::delivery::{Ack, Delivery};
 use super::events::{Event, Subscriber};
 use super::handlers::{Handler, HandlerThreads};
 use super::queue::{ReplyTo, reply};
-use super::stats::StatsRecorder;
+use super::stats::{StatsRecorder, StoreFailing};
 use crate::batch::Batcher;
-use crate::core::{Action, Core, CoreConfig, DeliveryId, Input, WriteTag};
+use crate::core::{Action, Core, CoreConfig, DeliveryId, FailingRequest, Input, WriteTag};
 use crate::spec::TimerSpec;
 use crate::store::{
     ClaimAnswer, CreateAnswer, DueEntry, FinishOp, Ownership, Reply, RescheduleAnswer, RowId, StaleDelivery, Store,
@@ -195,6 +195,7 @@ impl NodeLoop {
             stats.running = self.core.deliveries();
             stats.is_owner = self.core.is_owner();
             stats.is_paused = self.core.is_paused();
+            stats.store_failing = self.core.failing().map(|failing| StoreFailing::new(failing, now.steady));
         });
         if self.phase == LoopPhase::Draining && self.core_is_done() && self.batcher.is_idle() {
             self.close();
@@ -267,6 +268,11 @@ impl NodeLoop {
                 }
             }
             Action::StoreFailed(error) => self.fail(&error),
+            Action::StoreFails(failing) => self.store_fails(&failing),
+            Action::StoreRecovered => {
+                eprintln!("tourbillon-durable: the store works again");
+                self.tell_subscribers(|| Event::StoreRecovered);
+            }
             Action::Drained => {}
         }
     }
@@ -529,6 +535,21 @@ impl NodeLoop {
         if let Some(done) = self.shutdown.take() {
             reply(done, result);
         }
+    }
+
+    /// Tells of a request that has failed for long. The core goes on making it.
+    fn store_fails(&mut self, failing: &FailingRequest) {
+        let steady = self.clocks.now().steady;
+        let FailingRequest { request, error, since, times } = failing;
+        let hint = match error {
+            StoreError::Internal(_) => "; an outage does not look like this",
+            _ => "",
+        };
+        let seconds = steady.saturating_sub(*since).as_secs();
+        eprintln!(
+            "tourbillon-durable: for {seconds} s and {times} times the store has failed to {request}: {error}{hint}"
+        );
+        self.tell_subscribers(|| Event::StoreFails(StoreFailing::new(failing, steady)));
     }
 
     /// Ends the node after an error of the store that does not pass.

@@ -52,6 +52,8 @@ totals!(
     store_pauses,
     copies,
     outages,
+    reported_failures,
+    recoveries,
     handler_changes,
     delegated,
 );

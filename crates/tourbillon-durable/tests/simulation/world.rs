@@ -335,6 +335,8 @@ impl World {
             Action::Deliver(id, row) => self.deliver(number, id, &row),
             Action::Abandon(_) => {}
             Action::Drained => self.drained(number),
+            Action::StoreFails(_) => self.ledger.totals.reported_failures += 1,
+            Action::StoreRecovered => self.ledger.totals.recoveries += 1,
             Action::StoreFailed(error) => panic!("the store has failed: {error}"),
         }
     }
