@@ -10,6 +10,7 @@
 //! ```
 
 pub mod batch;
+mod catch_panic;
 pub mod core;
 mod id;
 pub mod spec;
@@ -18,14 +19,15 @@ mod time;
 mod timers;
 pub mod transfer;
 
+pub use self::core::StoreRequest;
 pub use id::{BadTimerId, TimerId};
 pub use spec::{FirstDue, InvalidTimer, MissedFires, NewTimer, OnConflict, RetryPolicy};
 pub use store::{CancelCounts, MemoryStore, Store, StoreError, Target};
 pub use time::{StoreTime, TimeOutOfRange};
 pub use timers::{
     Ack, Answer, BlockingTimers, Created, DEFAULT_CONCURRENCY, Delivery, DeliveryStats, Event, Events, HandlerResult,
-    LARGEST_BATCH, NamespaceLateness, PullAnswer, PullRequest, Pulled, Receipt, Request, Rescheduled, Timers,
-    TimersBuilder, TimersError,
+    LARGEST_BATCH, NamespaceLateness, PullAnswer, PullRequest, Pulled, Receipt, Request, Rescheduled, StoreFailing,
+    Timers, TimersBuilder, TimersError,
 };
 
 /// Compiles the code in the README and in the guide.

@@ -1,14 +1,15 @@
 //! The core alone: what it asks for while nothing is due.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tourbillon_durable::core::{Action, Core, CoreConfig, Input, Now, Wakeup};
+use tourbillon_durable::core::{Action, Core, CoreConfig, Input, Now, StoreRequest, Wakeup};
 use tourbillon_durable::store::{
     CreateOp, DuePage, DueQuery, Heartbeat, MemoryTables, NodeId, Ownership, ShardId, StoreTraits, Verdict, WriteOp,
     is_pull_fence,
 };
-use tourbillon_durable::{NewTimer, StoreError, StoreTime, TimerId};
+use tourbillon_durable::{NewTimer, RetryPolicy, StoreError, StoreTime, TimerId};
 
 const NOW: StoreTime = StoreTime::from_micros(1_800_000_000_000_000);
 const WINDOW: Duration = Duration::from_secs(60);
@@ -133,13 +134,13 @@ fn q1_d47_a_store_that_cannot_be_written_for_a_while_does_not_end_its_node() {
         let actions = core.handle(Now { store: NOW, steady }, Input::Owned { sent: steady, result });
         actions.iter().any(|action| matches!(action, Action::StoreFailed(_)))
     };
-    let (lease, retry) = (config(true).node_lease, config(true).retry);
+    let lease = config(true).node_lease;
     let mut steady = lease / 3;
     let passing = [StoreError::ReadOnly, StoreError::Unavailable, StoreError::Uncertain, StoreError::Full];
     for error in passing {
         assert_eq!(leases(beat_at(&mut core, steady)), [lease]);
         assert!(!fails(&mut core, steady, error("it will pass".to_owned())));
-        steady += retry;
+        steady += lease / 10;
     }
     assert_eq!(leases(beat_at(&mut core, steady)), [lease], "it asks again");
     assert!(fails(&mut core, steady, StoreError::NotPermitted("an operator has to act".to_owned())));
@@ -226,4 +227,170 @@ fn q2_a_claim_that_is_answered_after_its_lease_is_given_back_and_not_delivered()
     let Some(Action::Write(_, WriteOp::Finish(finish))) = late.first() else { panic!("it is given back: {late:?}") };
     let retry = config(false).retry;
     assert!(matches!(finish.verdict, Verdict::Return { after } if after >= retry) && late.len() == 1, "{late:?}");
+}
+
+/// Lets time pass from `begin` to `end` while nothing happens but what the core asks for, and returns its actions with their times. `answer` says how
+/// each of them is answered at once.
+fn pass(
+    core: &mut Core,
+    (begin, end): (Duration, Duration),
+    first: Input,
+    mut answer: impl FnMut(Duration, &Action) -> Option<Input>,
+) -> Vec<(Duration, Action)> {
+    let (mut steady, mut inputs, mut log) = (begin, VecDeque::from([first]), Vec::new());
+    loop {
+        while let Some(input) = inputs.pop_front() {
+            for action in core.handle(Now { store: NOW.saturating_add(steady), steady }, input) {
+                inputs.extend(answer(steady, &action));
+                log.push((steady, action));
+            }
+        }
+        let wakeup = core.next_wakeup();
+        let by_store = wakeup.store.map(|at| at.since(NOW));
+        let next = wakeup.steady.into_iter().chain(by_store).min();
+        match next.map(|at| at.max(steady + Duration::from_micros(1))).filter(|at| *at <= end) {
+            Some(at) => (steady, inputs) = (at, VecDeque::from([Input::Tick])),
+            None => return log,
+        }
+    }
+}
+
+fn owned_at(steady: Duration) -> Input {
+    let now = NOW.saturating_add(steady);
+    let ownership = Ownership { shards: vec![(ShardId(0), 1)], fair_share: 1, now, ..Ownership::default() };
+    Input::Owned { sent: steady, result: Ok(ownership) }
+}
+
+/// Returns the waits between the times of heartbeats.
+fn waits(log: &[(Duration, Action)]) -> Vec<Duration> {
+    let beats = log.iter().filter(|(_, action)| matches!(action, Action::Heartbeat(_))).map(|(at, _)| *at);
+    beats.clone().zip(beats.skip(1)).map(|(one, next)| next - one).collect()
+}
+
+#[test]
+fn d47_a_store_that_is_gone_is_asked_ever_more_rarely_and_by_each_node_at_other_times() {
+    let (retry, longest) = (config(true).retry, config(true).node_lease / 10);
+    let span = (Duration::ZERO, Duration::from_secs(600));
+    let is_gone = |steady, action: &Action| {
+        let result = Err(StoreError::Unavailable("it is gone".into()));
+        matches!(action, Action::Heartbeat(_)).then_some(Input::Owned { sent: steady, result })
+    };
+    let node = |number| {
+        let node = NodeId(TimerId::from_u128(number).as_uuid());
+        let mut core = Core::new(CoreConfig { node, ..config(true) });
+        let register = Input::Registered { kind: "mail".into(), limit: 1 };
+        (waits(&pass(&mut core, span, register, is_gone)), core)
+    };
+    let (one, mut core) = node(1);
+    assert_eq!(one[0], retry, "a short outage is over soon");
+    assert!(one.iter().all(|wait| *wait <= longest), "a lease can still be renewed");
+    assert!(one[4..].iter().all(|wait| *wait >= longest / 2) && one.len() < 1_200, "{one:?}");
+    assert!(one[4..].iter().any(|wait| *wait != one[4]), "the waits differ");
+    assert_ne!(one, node(2).0, "and the nodes do not come together");
+    // The first answer ends the long waits.
+    let back = (span.1, span.1 + Duration::from_secs(60));
+    let (mut answers, mut failed_at) = (0, Vec::new());
+    pass(&mut core, back, Input::Tick, |steady, action| match action {
+        Action::Heartbeat(_) => {
+            answers += 1;
+            if answers > 1 {
+                failed_at.push(steady);
+                return is_gone(steady, action);
+            }
+            Some(owned_at(steady))
+        }
+        Action::Scan(scan, query) => {
+            Some(Input::Scanned { kind: query.kind.clone(), scan: *scan, result: Ok(DuePage::default()) })
+        }
+        Action::Orphans { kind, .. } => Some(Input::OrphansFound { kind: kind.clone(), result: Ok(Vec::new()) }),
+        _ => None,
+    });
+    assert_eq!(failed_at[1] - failed_at[0], retry);
+}
+
+#[test]
+fn d47_o6_a_request_that_the_store_always_refuses_is_told_of_while_all_others_succeed_and_is_not_given_up() {
+    let mut tables = MemoryTables::new(1);
+    let owner = NodeId(TimerId::from_u128(1).as_uuid());
+    tables.heartbeat(
+        &Heartbeat { node: owner, lease: config(true).node_lease * 999, release: Vec::new(), kinds: None },
+        NOW,
+    );
+    // It is delivered again each time that the lease of its delivery is over.
+    let timer = NewTimer::after("mail", Duration::ZERO).retry(RetryPolicy::attempts(1_000));
+    let (spec, on_conflict) = timer.check(Default::default()).unwrap();
+    let create = CreateOp { id: TimerId::from_u128(9), spec: Arc::new(spec), on_conflict };
+    tables.write(vec![WriteOp::Create(create)], NOW).unwrap();
+
+    let mut core = Core::new(config(true));
+    let refused = StoreError::Internal("PostgreSQL answers XX000".into());
+    let works_from = Duration::from_secs(1_000);
+    let (mut finishes, mut finished) = (Vec::new(), false);
+    let register = Input::Registered { kind: "mail".into(), limit: 1 };
+    let span = (Duration::ZERO, Duration::from_secs(1_100));
+    let log = pass(&mut core, span, register, |steady, action| {
+        let now = NOW.saturating_add(steady);
+        Some(match action {
+            Action::Heartbeat(_) => owned_at(steady),
+            Action::Scan(scan, query) => {
+                Input::Scanned { kind: query.kind.clone(), scan: *scan, result: Ok(tables.due(query)) }
+            }
+            Action::Orphans { kind, .. } => Input::OrphansFound { kind: kind.clone(), result: Ok(Vec::new()) },
+            Action::Deliver(id, _) => Input::HandlerDone(*id, Verdict::Done),
+            Action::Write(tag, WriteOp::Finish(op)) if steady < works_from => {
+                finishes.push(op.clone());
+                Input::Written(tag.clone(), Err(refused.clone()))
+            }
+            Action::Write(tag, op) => {
+                finished |= matches!(op, WriteOp::Finish(_));
+                Input::Written(tag.clone(), Ok(tables.write(vec![op.clone()], now).unwrap().remove(0)))
+            }
+            _ => return None,
+        })
+    });
+    let told: Vec<u64> = log
+        .iter()
+        .filter_map(|(at, action)| match action {
+            Action::StoreFails(failing) => {
+                assert_eq!((failing.request, &failing.error), (StoreRequest::Finish, &refused));
+                Some((*at - failing.since).as_secs())
+            }
+            Action::StoreFailed(error) => panic!("the node has ended: {error}"),
+            _ => None,
+        })
+        .collect();
+    let doubled = [60, 120, 240, 480, 960];
+    assert!(
+        told.len() == doubled.len() && told.iter().zip(doubled).all(|(told, at)| (at..at + 20).contains(told)),
+        "{told:?}"
+    );
+    let of_first = finishes.iter().filter(|finish| finish.attempt == 1).count();
+    assert!((300..1_000).contains(&of_first), "the first is asked for {of_first} times");
+    assert!(finished && tables.rows().next().is_none(), "it has fired once the store could write it");
+    let recovered: Vec<Duration> =
+        log.iter().filter(|(_, action)| *action == Action::StoreRecovered).map(|(at, _)| *at).collect();
+    assert!(matches!(&recovered[..], [at] if *at >= works_from) && core.failing().is_none(), "{recovered:?}");
+}
+
+#[test]
+fn d47_o6_what_a_node_asks_for_no_more_is_not_told_of() {
+    let mut core = idle_core(true, None);
+    let fails = |steady, action: &Action| match action {
+        Action::Heartbeat(_) => Some(owned_at(steady)),
+        Action::Scan(scan, query) => {
+            let result = Err(StoreError::Unavailable("it is gone".into()));
+            Some(Input::Scanned { kind: query.kind.clone(), scan: *scan, result })
+        }
+        _ => None,
+    };
+    let tells = |log: Vec<(Duration, Action)>| {
+        log.into_iter().filter(|(_, action)| matches!(action, Action::StoreFails(_))).count()
+    };
+    let span = (Duration::ZERO, Duration::from_secs(30));
+    assert_eq!(tells(pass(&mut core, span, Input::Tick, fails)), 0, "not for a minute yet");
+    assert_eq!(core.failing().map(|failing| failing.request), Some(StoreRequest::Scan));
+    let off = Input::Registered { kind: "mail".into(), limit: 0 };
+    let span = (span.1, Duration::from_secs(600));
+    assert_eq!(tells(pass(&mut core, span, off, fails)), 0);
+    assert!(core.failing().is_none());
 }

@@ -44,6 +44,11 @@ impl Deliveries {
         self.begun.get(&id).map(|delivering| &*delivering.kind)
     }
 
+    /// Returns whether a handler works on a delivery that is still this node's.
+    pub(super) fn is_handled(&self, id: DeliveryId) -> bool {
+        self.begun.get(&id).is_some_and(|delivering| matches!(delivering.step, Step::Handling { .. }))
+    }
+
     pub(super) fn ids(&self) -> Vec<DeliveryId> {
         self.begun.keys().copied().collect()
     }

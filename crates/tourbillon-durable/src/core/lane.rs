@@ -9,7 +9,7 @@ use tourbillon_queue::{Key, Time, TimerQueue, Wheel};
 use super::ownership::OwnedShards;
 use super::window::{ScanPlan, Window};
 use super::{CoreConfig, Now, SentClaim, Wakeup};
-use crate::store::{DueCursor, DueEntry, DuePage, DueQuery, RowId, ShardId, StoreError};
+use crate::store::{DueCursor, DueEntry, DuePage, DueQuery, RowId, ShardId};
 use crate::time::StoreTime;
 
 /// How long a claim that the store's clock found early waits at least, so that clocks that differ do not make a loop.
@@ -113,22 +113,18 @@ impl Lane {
         }
     }
 
-    /// Takes the rows whose owner is gone. Returns the error if the store had one.
-    pub(super) fn orphans_found(&mut self, now: Now, result: Result<Vec<DueEntry>, StoreError>) -> Option<StoreError> {
+    /// Takes the rows whose owner is gone, or the time when the store is asked again.
+    pub(super) fn orphans_found(&mut self, now: Now, result: Result<&Vec<DueEntry>, Duration>) {
         match result {
             Ok(entries) => {
                 let may_be_more = entries.len() >= self.config.page;
                 self.orphans = if may_be_more { OrphanSearch::Wanted(now.steady) } else { OrphanSearch::Done };
                 for entry in entries {
                     self.forget_waiting(entry.id);
-                    self.make_ready(entry);
+                    self.make_ready(*entry);
                 }
-                None
             }
-            Err(error) => {
-                self.orphans = OrphanSearch::Wanted(now.steady + self.config.retry);
-                Some(error)
-            }
+            Err(again) => self.orphans = OrphanSearch::Wanted(again),
         }
     }
 
@@ -139,20 +135,16 @@ impl Lane {
         Some((number, DueQuery { kind: kind.to_owned(), shards: owned.serving(kind), after, until, limit }))
     }
 
-    /// Takes a page of the window. Returns the error if the store had one.
-    pub(super) fn scanned(&mut self, now: Now, scan: u64, result: Result<DuePage, StoreError>) -> Option<StoreError> {
-        let page = match result {
-            Ok(page) => page,
-            Err(error) => {
-                self.window.scan_failed(scan, now.steady + self.config.retry);
-                return Some(error);
+    /// Takes a page of the window, or the time when the store is asked again.
+    pub(super) fn scanned(&mut self, now: Now, scan: u64, result: Result<&DuePage, Duration>) {
+        match result {
+            Ok(page) if self.window.scanned(now, scan, page) => {
+                page.entries.iter().for_each(|entry| self.insert(*entry));
+                self.shrink();
             }
-        };
-        if self.window.scanned(now, scan, &page) {
-            page.entries.into_iter().for_each(|entry| self.insert(entry));
-            self.shrink();
+            Ok(_) => {}
+            Err(again) => self.window.scan_failed(scan, again),
         }
-        None
     }
 
     /// Returns the next row to be claimed, and the first claim if it is made again.
@@ -196,6 +188,11 @@ impl Lane {
         self.claim_ended(entry);
         let wake = wake.max(now.store.saturating_add(AFTER_EARLY));
         self.insert(DueEntry { wake, ..*entry });
+    }
+
+    /// Returns the rows whose claims are to be sent again.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = RowId> {
+        self.unanswered.iter().map(|(_, entry, _)| entry.id)
     }
 
     /// Has the same claim sent again.

@@ -40,6 +40,7 @@
 //! belongs to the epoch of this node, or is delegated to it.
 
 mod delivery;
+mod failing;
 mod lane;
 mod ownership;
 mod window;
@@ -48,6 +49,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use self::delivery::Deliveries;
+pub use self::failing::{FailingRequest, StoreRequest};
+use self::failing::{FailingRequests, FailureReport, RequestKey};
 use self::lane::Lane;
 use self::ownership::OwnedShards;
 use crate::store::{
@@ -76,7 +79,7 @@ pub struct CoreConfig {
     pub rows_in_memory: usize,
     /// The most rows of one scan.
     pub page: usize,
-    /// How long to wait before a request that failed is made again.
+    /// How long to wait before a request that failed is made again; longer each time that it fails again.
     pub retry: Duration,
 }
 
@@ -172,6 +175,10 @@ pub enum Action {
     Abandon(DeliveryId),
     /// The store has failed for good.
     StoreFailed(StoreError),
+    /// A request has failed for a minute, or for twice as long as when that was said last. It goes on being made.
+    StoreFails(FailingRequest),
+    /// No request has failed for a minute any more.
+    StoreRecovered,
     /// The node has given up its shards after [`Input::Drain`].
     Drained,
 }
@@ -202,6 +209,16 @@ pub struct ClaimTag {
 struct SentClaim {
     token: u64,
     at: Duration,
+}
+
+impl WriteTag {
+    fn key(&self) -> RequestKey {
+        match self {
+            WriteTag::Claim(tag) => RequestKey::Claim(tag.entry.id),
+            WriteTag::Finish(id) => RequestKey::Finish(*id),
+            WriteTag::Extend(id) => RequestKey::Extend(*id),
+        }
+    }
 }
 
 impl ClaimTag {
@@ -236,6 +253,7 @@ pub struct Core {
     kinds: BTreeSet<String>,
     owned: OwnedShards,
     deliveries: Deliveries,
+    failing: FailingRequests,
     next_number: u64,
     phase: Phase,
     /// Whether the store is paused. It counts as paused until the first answer to a heartbeat says otherwise.
@@ -265,6 +283,7 @@ impl Core {
             kinds: BTreeSet::new(),
             owned: OwnedShards::new(config),
             deliveries: Deliveries::default(),
+            failing: FailingRequests::new(config),
             next_number: 1,
             phase: Phase::Running,
             is_paused: true,
@@ -314,6 +333,12 @@ impl Core {
         !self.owned.is_empty()
     }
 
+    /// Returns the request that the store has failed for longest, as it was within the last second; `None` if none fails.
+    #[must_use]
+    pub fn failing(&self) -> Option<&FailingRequest> {
+        self.failing.longest()
+    }
+
     /// Returns whether the store is paused, as far as the node knows.
     #[must_use]
     pub fn is_paused(&self) -> bool {
@@ -335,7 +360,9 @@ impl Core {
             Input::Paused(is_paused) => (self.is_paused, self.paused_at) = (is_paused, Some(now.steady)),
             Input::Registered { kind, limit: 0 } => {
                 self.kinds.remove(&kind);
-                self.lanes.remove(&kind);
+                let lane = self.lanes.remove(&kind);
+                lane.iter().flat_map(Lane::unanswered).for_each(|id| self.failing.forget(&RequestKey::Claim(id)));
+                self.failing.keep_reads(|other| *other != kind);
             }
             Input::Registered { kind, limit } => {
                 self.kinds.insert(kind.clone());
@@ -346,12 +373,18 @@ impl Core {
             Input::Hinted => self.lanes.values_mut().for_each(Lane::scan_again),
             Input::Written(tag, result) => self.written(now, tag, result),
             Input::Scanned { kind, scan, result } => {
-                let failure = self.lanes.get_mut(&kind).and_then(|lane| lane.scanned(now, scan, result));
-                self.note_failure(failure);
+                if self.lanes.contains_key(&kind) {
+                    let again = self.ended(now, RequestKey::Scan(kind.clone()), result.as_ref().err());
+                    let lane = self.lanes.get_mut(&kind);
+                    lane.into_iter().for_each(|lane| lane.scanned(now, scan, result.as_ref().map_err(|_| again)));
+                }
             }
             Input::OrphansFound { kind, result } => {
-                let failure = self.lanes.get_mut(&kind).and_then(|lane| lane.orphans_found(now, result));
-                self.note_failure(failure);
+                if self.lanes.contains_key(&kind) {
+                    let again = self.ended(now, RequestKey::Orphans(kind.clone()), result.as_ref().err());
+                    let lane = self.lanes.get_mut(&kind);
+                    lane.into_iter().for_each(|lane| lane.orphans_found(now, result.as_ref().map_err(|_| again)));
+                }
             }
             Input::Owned { sent, result } => self.owned_changed(now, sent, result),
             Input::HandlerDone(id, verdict) => self.handler_done(id, verdict),
@@ -375,8 +408,15 @@ impl Core {
         if self.may_claim() {
             self.scan(now);
             self.claim(now);
+        } else {
+            self.failing.forget_lanes();
         }
         self.beat(now);
+        match self.failing.report(now.steady) {
+            Some(FailureReport::Failing(failing)) => self.actions.push(Action::StoreFails(failing)),
+            Some(FailureReport::Recovered) => self.actions.push(Action::StoreRecovered),
+            None => {}
+        }
     }
 
     fn scan(&mut self, now: Now) {
@@ -396,6 +436,7 @@ impl Core {
             while let Some((entry, sent)) = lane.next_claim(now) {
                 let Some(epoch) = self.owned.claim_epoch(kind, entry.shard) else {
                     lane.claim_ended(&entry);
+                    self.failing.forget(&RequestKey::Claim(entry.id));
                     continue;
                 };
                 // A claim that is made again has its old token, so that the store recognises it.
@@ -431,6 +472,9 @@ impl Core {
     }
 
     fn written(&mut self, now: Now, tag: WriteTag, result: Result<WriteAnswer, StoreError>) {
+        if result.is_ok() {
+            self.failing.forget(&tag.key());
+        }
         match (tag, result) {
             (WriteTag::Claim(tag), Ok(WriteAnswer::Claim(answer))) => self.claim_answered(now, &tag, answer),
             (WriteTag::Finish(id), Ok(WriteAnswer::Finish(Ok(again)))) => {
@@ -503,6 +547,7 @@ impl Core {
     }
 
     fn handler_done(&mut self, id: DeliveryId, verdict: Verdict) {
+        self.failing.forget(&RequestKey::Extend(id));
         let lane = self.deliveries.kind(id).and_then(|kind| self.lanes.get_mut(kind));
         lane.into_iter().for_each(Lane::handler_ended);
         if let Some(op) = self.deliveries.handler_done(id, verdict) {
@@ -518,7 +563,15 @@ impl Core {
     }
 
     fn write_failed(&mut self, now: Now, tag: WriteTag, error: StoreError) {
-        let again = now.steady + self.config.retry;
+        let is_wanted = match &tag {
+            WriteTag::Claim(tag) => self.lanes.contains_key(&tag.kind),
+            WriteTag::Finish(id) => self.has_delivery(*id),
+            WriteTag::Extend(id) => self.deliveries.is_handled(*id),
+        };
+        if !is_wanted {
+            return self.note_failure(&error);
+        }
+        let again = self.ended(now, tag.key(), Some(&error));
         match tag {
             WriteTag::Claim(tag) => {
                 if let Some(lane) = self.lanes.get_mut(&tag.kind) {
@@ -528,16 +581,23 @@ impl Core {
             WriteTag::Finish(id) => self.deliveries.finish_again(id, again),
             WriteTag::Extend(id) => self.deliveries.extend_again(id, again),
         }
-        self.note_failure(Some(error));
+    }
+
+    /// Records how a request has ended, and returns when it is made again if it has failed.
+    fn ended(&mut self, now: Now, key: RequestKey, error: Option<&StoreError>) -> Duration {
+        let Some(error) = error else {
+            self.failing.forget(&key);
+            return now.steady;
+        };
+        self.note_failure(error);
+        self.failing.failed(now.steady, key, error.clone())
     }
 
     /// Reports an error that does not pass.
-    fn note_failure(&mut self, failure: Option<StoreError>) {
-        if let Some(error) = failure.filter(|error| !error.is_temporary())
-            && self.phase != Phase::Ended
-        {
+    fn note_failure(&mut self, error: &StoreError) {
+        if !error.is_temporary() && self.phase != Phase::Ended {
             self.phase = Phase::Ended;
-            self.actions.push(Action::StoreFailed(error));
+            self.actions.push(Action::StoreFailed(error.clone()));
         }
     }
 
@@ -547,23 +607,25 @@ impl Core {
             self.actions.push(Action::Drained);
             return;
         }
-        let failure = result.as_ref().err().cloned();
+        let again = self.ended(now, RequestKey::Heartbeat, result.as_ref().err());
         if let Ok(ownership) = &result
             && self.paused_at.is_none_or(|at| at < sent)
         {
             self.is_paused = ownership.is_paused;
         }
-        let gained = self.owned.answered(now.steady, sent, result);
+        let gained = self.owned.answered(now.steady, sent, result.map_err(|_| again));
+        let owned = &self.owned;
+        self.failing.keep_reads(|kind| owned.serves(kind));
         for (_, lane) in self.lanes.iter_mut().filter(|(kind, _)| gained.concerns(kind)) {
             lane.owner_changed();
         }
         for id in self.deliveries.not_owned(&self.owned) {
             self.abandon(id);
         }
-        self.note_failure(failure);
     }
 
     fn abandon(&mut self, id: DeliveryId) {
+        self.failing.forget(&RequestKey::Extend(id));
         if self.deliveries.abandon(id) {
             self.actions.push(Action::Abandon(id));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::CoreConfig;
 use super::delivery::Deliveries;
-use crate::store::{Heartbeat, Ownership, ShardId, StoreError, TimerRow, node_fence};
+use crate::store::{Heartbeat, Ownership, ShardId, TimerRow, node_fence};
 
 /// The shards that the node owns, as far as it may be sure of it.
 ///
@@ -160,16 +160,19 @@ impl OwnedShards {
         Heartbeat { node: self.config.node, lease: Duration::ZERO, release: Vec::new(), kinds: None }
     }
 
-    /// Takes the answer to a heartbeat, and returns what the node has gained with it.
+    /// Takes the answer to a heartbeat, or the time of the next one if it has failed, and returns what the node has gained with it.
     pub(super) fn answered(
         &mut self,
         steady: Duration,
         sent: Duration,
-        result: Result<Ownership, StoreError>,
+        result: Result<Ownership, Duration>,
     ) -> GainedShards {
-        let Ok(ownership) = result else {
-            self.next = Some(steady + self.config.retry);
-            return GainedShards::default();
+        let ownership = match result {
+            Ok(ownership) => ownership,
+            Err(again) => {
+                self.next = Some(again);
+                return GainedShards::default();
+            }
         };
         let lease = self.config.node_lease;
         let is_shared = self.config.store.has_other_writers();

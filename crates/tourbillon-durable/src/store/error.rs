@@ -37,6 +37,9 @@ pub enum StoreError {
     Damaged(String),
     /// The store cannot be reached at the moment. Nothing was done.
     Unavailable(String),
+    /// The database has refused a request with an error that it should not have, such as one inside of itself. Nothing was done. A node asks again,
+    /// because such an error can pass with a failover or an upgrade of the server, and tells if it does not.
+    Internal(String),
     /// The connection was lost during a commit: all of the batch is in the store, or none of it. Ask again, with the same key.
     Uncertain(String),
     /// A write could not be made durable. The store has ended, because nobody knows what the disk holds: open it again.
@@ -51,7 +54,11 @@ impl StoreError {
     pub fn is_temporary(&self) -> bool {
         matches!(
             self,
-            StoreError::Full(_) | StoreError::ReadOnly(_) | StoreError::Unavailable(_) | StoreError::Uncertain(_)
+            StoreError::Full(_)
+                | StoreError::ReadOnly(_)
+                | StoreError::Unavailable(_)
+                | StoreError::Internal(_)
+                | StoreError::Uncertain(_)
         )
     }
 }
@@ -82,6 +89,7 @@ impl fmt::Display for StoreError {
             }
             StoreError::Damaged(what) => write!(f, "the store is damaged: {what}"),
             StoreError::Unavailable(what) => write!(f, "the store cannot be reached: {what}"),
+            StoreError::Internal(what) => write!(f, "the store has refused what it should be able to do: {what}"),
             StoreError::Uncertain(what) => {
                 write!(f, "the connection to the store was lost during a commit, which may have succeeded: {what}")
             }

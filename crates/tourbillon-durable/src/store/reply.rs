@@ -1,6 +1,7 @@
 //! How a store answers.
 
 use super::StoreError;
+use crate::catch_panic::catch_panic;
 
 type ReplyFn<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 
@@ -8,7 +9,7 @@ type ReplyFn<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 pub struct Reply<T>(Option<ReplyFn<T>>);
 
 impl<T> Reply<T> {
-    /// Returns a reply that calls `call`, which must not block.
+    /// Returns a reply that calls `call`, which must not block. The store's thread survives a panic of it.
     pub fn new(call: impl FnOnce(Result<T, StoreError>) + Send + 'static) -> Reply<T> {
         Reply(Some(Box::new(call)))
     }
@@ -16,7 +17,7 @@ impl<T> Reply<T> {
     /// Sends the result to the caller.
     pub fn send(mut self, result: Result<T, StoreError>) {
         if let Some(call) = self.0.take() {
-            call(result);
+            catch_panic(|| call(result));
         }
     }
 }
@@ -24,7 +25,7 @@ impl<T> Reply<T> {
 impl<T> Drop for Reply<T> {
     fn drop(&mut self) {
         if let Some(call) = self.0.take() {
-            call(Err(StoreError::Closed));
+            catch_panic(|| call(Err(StoreError::Closed)));
         }
     }
 }

@@ -40,7 +40,7 @@ use self::node_loop::{Mailbox, Message};
 pub use self::pull::{PullAnswer, PullRequest, Pulled, Receipt};
 use self::queue::RequestQueue;
 pub use self::request::{Answer, LARGEST_BATCH, Request};
-pub use self::stats::{DeliveryStats, NamespaceLateness};
+pub use self::stats::{DeliveryStats, NamespaceLateness, StoreFailing};
 use crate::id::TimerId;
 use crate::spec::{FirstDue, Limits, NewTimer};
 use crate::store::{
@@ -502,7 +502,7 @@ impl Timers {
 
     async fn read<T: Send + 'static>(&self, ask: impl FnOnce(&dyn Store, Reply<T>)) -> Result<T, TimersError> {
         let (sender, receiver) = futures_channel::oneshot::channel();
-        ask(&*self.inner.store, Reply::new(move |result| drop(sender.send(result))));
+        ask(&*self.inner.store, Reply::new(move |result| queue::reply(sender, result)));
         receiver.await.map_err(|_| self.ended())?.map_err(|error| self.store_failed(error))
     }
 

@@ -14,10 +14,10 @@ use super::clocks::{Alarms, NodeClocks};
 use super::delivery::{Ack, Delivery};
 use super::events::{Event, Subscriber};
 use super::handlers::{Handler, HandlerThreads};
-use super::queue::ReplyTo;
-use super::stats::StatsRecorder;
+use super::queue::{ReplyTo, reply};
+use super::stats::{StatsRecorder, StoreFailing};
 use crate::batch::Batcher;
-use crate::core::{Action, Core, CoreConfig, DeliveryId, Input, WriteTag};
+use crate::core::{Action, Core, CoreConfig, DeliveryId, FailingRequest, Input, WriteTag};
 use crate::spec::TimerSpec;
 use crate::store::{
     ClaimAnswer, CreateAnswer, DueEntry, FinishOp, Ownership, Reply, RescheduleAnswer, RowId, StaleDelivery, Store,
@@ -195,6 +195,7 @@ impl NodeLoop {
             stats.running = self.core.deliveries();
             stats.is_owner = self.core.is_owner();
             stats.is_paused = self.core.is_paused();
+            stats.store_failing = self.core.failing().map(|failing| StoreFailing::new(failing, now.steady));
         });
         if self.phase == LoopPhase::Draining && self.core_is_done() && self.batcher.is_idle() {
             self.close();
@@ -214,7 +215,7 @@ impl NodeLoop {
             Message::Subscribe(subscriber) => self.subscribers.push(subscriber),
             Message::Paused(is_paused, done) => {
                 self.tell_core(Input::Paused(is_paused));
-                let _gone = done.send(());
+                reply(done, ());
             }
             Message::Register { kind, limit, handler } => {
                 match handler {
@@ -267,6 +268,11 @@ impl NodeLoop {
                 }
             }
             Action::StoreFailed(error) => self.fail(&error),
+            Action::StoreFails(failing) => self.store_fails(&failing),
+            Action::StoreRecovered => {
+                eprintln!("tourbillon-durable: the store works again");
+                self.tell_subscribers(|| Event::StoreRecovered);
+            }
             Action::Drained => {}
         }
     }
@@ -402,9 +408,10 @@ impl NodeLoop {
         };
         self.stats.change(|stats| stats.begun += 1);
         let claim = (row.attempt == 1).then(|| self.clocks.now().store.since(row.due));
-        let (mailbox, stats, claimed) = (self.mailbox.clone(), Arc::clone(&self.stats), Instant::now());
+        let (stats, claimed) = (Arc::clone(&self.stats), Instant::now());
+        // Made here, so that it tells of a future that is dropped before its first poll.
+        let done = DoneGuard { id, mailbox: Some(self.mailbox.clone()) };
         self.threads.spawn(async move {
-            let done = DoneGuard { id, mailbox: Some(mailbox) };
             let began = Instant::now();
             let ack = handler.call(Delivery::new(Arc::clone(&row), abandoned)).await;
             stats.record(&row.spec.namespace, claim, began - claimed, began.elapsed());
@@ -493,8 +500,7 @@ impl NodeLoop {
 
     fn begin_shutdown(&mut self, limit: Duration, done: oneshot::Sender<Result<(), TimersError>>) {
         if self.phase != LoopPhase::Running {
-            let _dropped = done.send(Err(TimersError::Ended));
-            return;
+            return reply(done, Err(TimersError::Ended));
         }
         self.phase = LoopPhase::Draining;
         self.shutdown = Some(done);
@@ -527,8 +533,23 @@ impl NodeLoop {
             Ok(()) => Ok(()),
         };
         if let Some(done) = self.shutdown.take() {
-            let _dropped = done.send(result);
+            reply(done, result);
         }
+    }
+
+    /// Tells of a request that has failed for long. The core goes on making it.
+    fn store_fails(&mut self, failing: &FailingRequest) {
+        let steady = self.clocks.now().steady;
+        let FailingRequest { request, error, since, times } = failing;
+        let hint = match error {
+            StoreError::Internal(_) => "; an outage does not look like this",
+            _ => "",
+        };
+        let seconds = steady.saturating_sub(*since).as_secs();
+        eprintln!(
+            "tourbillon-durable: for {seconds} s and {times} times the store has failed to {request}: {error}{hint}"
+        );
+        self.tell_subscribers(|| Event::StoreFails(StoreFailing::new(failing, steady)));
     }
 
     /// Ends the node after an error of the store that does not pass.
@@ -537,7 +558,7 @@ impl NodeLoop {
         let _is_first = self.failure.set(error.clone());
         self.phase = LoopPhase::Ended;
         if let Some(done) = self.shutdown.take() {
-            let _dropped = done.send(Err(TimersError::Store(error.clone())));
+            reply(done, Err(TimersError::Store(error.clone())));
         }
     }
 }

@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use crate::catch_panic::{catch_panic, wake};
+
 /// A bounded number of places.
 #[derive(Debug)]
 pub(super) struct Places {
@@ -69,7 +71,7 @@ impl Places {
         state.free += count;
         let woken = state.serve();
         drop(state);
-        woken.into_iter().for_each(Waker::wake);
+        woken.into_iter().for_each(wake);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -97,12 +99,14 @@ impl Future for Taking {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Taken> {
         let taking = &mut *self;
+        // Wakers are code of the user: they are cloned and dropped while nothing is locked.
+        let waker = context.waker().clone();
         let mut state = taking.places.lock();
         match taking.turn {
             None if state.waiting.is_empty() && taking.count <= state.free => state.free -= taking.count,
             None => {
                 state.last_turn += 1;
-                let waiting = Waiting { count: taking.count, waker: context.waker().clone() };
+                let waiting = Waiting { count: taking.count, waker };
                 taking.turn = Some(state.last_turn);
                 let turn = state.last_turn;
                 state.waiting.insert(turn, waiting);
@@ -110,7 +114,9 @@ impl Future for Taking {
             }
             Some(turn) => {
                 if let Some(waiting) = state.waiting.get_mut(&turn) {
-                    waiting.waker.clone_from(context.waker());
+                    let former = std::mem::replace(&mut waiting.waker, waker);
+                    drop(state);
+                    drop(former);
                     return Poll::Pending;
                 }
             }
@@ -127,6 +133,7 @@ impl Drop for Taking {
         let waited = self.places.lock().waiting.remove(&turn);
         // Those behind may have been waiting for the turn of this one only.
         self.places.give_back(if waited.is_some() { 0 } else { self.count });
+        catch_panic(|| drop(waited));
     }
 }
 

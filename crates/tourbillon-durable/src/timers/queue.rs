@@ -8,6 +8,7 @@ use super::node_loop::Message;
 use super::places::{Places, Taken};
 use super::{Timers, TimersError};
 use crate::batch::is_urgent;
+use crate::catch_panic::catch_panic;
 use crate::store::{StoreError, WriteAnswer, WriteOp};
 
 /// Places for operations. An operation has its place until the store has answered it.
@@ -36,10 +37,15 @@ pub(super) struct ReplyTo {
     places: Taken,
 }
 
+/// Answers a caller, unless it has gone. Its waker may panic: the thread that answers goes on.
+pub(super) fn reply<T>(to: oneshot::Sender<T>, answer: T) {
+    catch_panic(|| drop(to.send(answer)));
+}
+
 impl ReplyTo {
     pub(super) fn send(self, answers: Answers) {
         drop(self.places);
-        let _dropped = self.answers.send(answers);
+        reply(self.answers, answers);
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
 
 use super::Ack;
+use crate::core::{FailingRequest, StoreRequest};
+use crate::store::StoreError;
 
 /// What a process has delivered since it was started.
 #[derive(Clone, Debug, Default)]
@@ -33,11 +35,35 @@ pub struct DeliveryStats {
     pub is_clock_off: bool,
     /// Whether the store is paused, as far as this process knows.
     pub is_paused: bool,
+    /// The request of this process by itself that the store has failed for longest; `None` if none fails. It goes on being made.
+    pub store_failing: Option<StoreFailing>,
     /// Operations that wait for the store, cancels and answers of workers among them: at the limits of
     /// [`waiting_requests`](super::TimersBuilder::waiting_requests) further ones wait to be sent (O2).
     pub waiting_requests: usize,
     /// The lateness, by namespace.
     pub lateness: BTreeMap<String, NamespaceLateness>,
+}
+
+/// A request of a process that its store has failed, once or again and again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoreFailing {
+    /// What the process asks for.
+    pub request: StoreRequest,
+    /// Why it failed the last time.
+    pub error: StoreError,
+    /// Since when it fails.
+    pub since: SystemTime,
+    /// How often it has failed.
+    pub times: u32,
+}
+
+impl StoreFailing {
+    /// Returns a request that is failing at the time `steady` of the node's own clock.
+    pub(super) fn new(failing: &FailingRequest, steady: Duration) -> StoreFailing {
+        let FailingRequest { request, error, since, times } = failing.clone();
+        let since = SystemTime::now().checked_sub(steady.saturating_sub(since)).unwrap_or(SystemTime::UNIX_EPOCH);
+        StoreFailing { request, error, since, times }
+    }
 }
 
 /// How late timers of a namespace were delivered for the first time, in microseconds.

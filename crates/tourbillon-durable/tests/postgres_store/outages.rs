@@ -90,7 +90,9 @@ impl Creates {
             Ok(_) => self.acknowledged.push(key),
             // It may be there and be delivered, or not.
             Err(TimersError::Store(StoreError::Uncertain(_))) => return false,
-            Err(TimersError::Store(error @ (StoreError::ReadOnly(_) | StoreError::Unavailable(_)))) => {
+            Err(TimersError::Store(
+                error @ (StoreError::ReadOnly(_) | StoreError::Unavailable(_) | StoreError::Internal(_)),
+            )) => {
                 self.read_only += usize::from(matches!(error, StoreError::ReadOnly(_)));
                 self.refused.push(key);
                 return false;

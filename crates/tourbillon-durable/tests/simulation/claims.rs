@@ -51,6 +51,7 @@ impl Model {
     fn claim_first(&mut self, row: &TimerRow, op: &ClaimOp, now: StoreTime) -> ClaimAnswer {
         let slots = || {
             let all = std::iter::successors(Some(row.due), |due| next_slot(&row.spec.recurrence, *due));
+            let all = all.take_while(|slot| row.spec.until.is_none_or(|until| *slot <= until));
             all.take(usize::try_from(row.left.unwrap_or(u64::MAX)).unwrap_or(usize::MAX))
         };
         let until = |limit: StoreTime| slots().take_while(|slot| *slot <= limit).count();
@@ -73,6 +74,9 @@ impl Model {
         let entry = next.as_ref().map(DueEntry::from);
         self.covers.insert(row.id, steps as u64);
         let keeps_key = row.is_head && next.is_none();
+        if next.is_none() {
+            self.timers.insert(row.id.timer, Some(row.id.occurrence + steps as u64 - 1));
+        }
         next.into_iter().for_each(|next| _ = self.rows.insert(next.id, next));
         match fate {
             Fate::Fires(due) => {

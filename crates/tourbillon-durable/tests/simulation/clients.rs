@@ -10,15 +10,16 @@ use tourbillon_durable::store::{
 use tourbillon_durable::{MissedFires, NewTimer, OnConflict, RetryPolicy, StoreError, TimerId};
 
 use super::model::CRON;
-use super::node::Tag;
+use super::node::{GroupPlace, Tag};
 use super::workers::WORK;
 use super::world::{KINDS, World};
 
 impl World {
     pub(super) fn client_asks(&mut self) {
         let Some(number) = self.any_node() else { return };
+        let mut ops = Vec::new();
         for _ in 0..1 + self.random.below(4) {
-            let op = match self.random.below(10) {
+            ops.push(match self.random.below(10) {
                 0 | 1 => WriteOp::Cancel(CancelOp { target: self.target() }),
                 2 => self.reschedule(),
                 3 => match self.dead_letter() {
@@ -26,17 +27,32 @@ impl World {
                     None => continue,
                 },
                 _ => self.create(),
-            };
-            self.ask(number, op);
+            });
+        }
+        match self.random.one_in(3) {
+            true => self.ask_together(number, ops),
+            false => ops.into_iter().for_each(|op| self.ask(number, op)),
         }
         self.send_batches(number);
     }
 
     fn ask(&mut self, number: u64, op: WriteOp) {
-        let create = if let WriteOp::Create(op) = &op { Some(op.clone()) } else { None };
-        let kind = create.as_ref().map_or(String::new(), |create| create.spec.kind.clone());
         if let Some(node) = self.nodes.get_mut(&number) {
-            node.batcher.push(op, Tag::Client(kind, create));
+            let tag = client_tag(&op, None);
+            node.batcher.push(op, tag);
+        }
+    }
+
+    /// Asks for all of it in one transaction.
+    fn ask_together(&mut self, number: u64, ops: Vec<WriteOp>) {
+        let (group, size) = (self.new_id().as_u128(), ops.len());
+        self.ledger.totals.groups += u64::from(size > 1);
+        let tagged = ops.into_iter().enumerate().map(|(index, op)| {
+            let tag = client_tag(&op, Some(GroupPlace { group, index, size }));
+            (op, tag)
+        });
+        if let Some(node) = self.nodes.get_mut(&number) {
+            node.batcher.push_group(tagged.collect());
         }
     }
 
@@ -93,6 +109,11 @@ impl World {
         match self.random.below(10) {
             0 | 1 => NewTimer::every(kind, Duration::from_millis(200 + self.random.below(3_000))).times(times),
             2 => NewTimer::cron(kind, CRON, "UTC").times(times),
+            // It ends at some time, so that some moves lead beyond its end.
+            3 if self.random.one_in(3) => {
+                let end = self.store_now().saturating_add(Duration::from_secs(1 + self.random.below(20)));
+                NewTimer::every(kind, Duration::from_millis(300 + self.random.below(4_000))).until(end.to_system())
+            }
             // These have no limit.
             3 if self.random.one_in(3) => {
                 NewTimer::every(kind, Duration::from_millis(5_000 + self.random.below(9_000)))
@@ -149,4 +170,10 @@ impl World {
         let rows: Vec<&TimerRow> = self.ledger.rows().filter(|row| is_wanted(row)).collect();
         (!rows.is_empty()).then(|| rows[self.random.index(rows.len())].clone())
     }
+}
+
+fn client_tag(op: &WriteOp, place: Option<GroupPlace>) -> Tag {
+    let create = if let WriteOp::Create(op) = op { Some(op.clone()) } else { None };
+    let kind = create.as_ref().map_or(String::new(), |create| create.spec.kind.clone());
+    Tag::Client(kind, create, place)
 }

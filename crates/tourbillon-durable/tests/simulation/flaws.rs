@@ -78,3 +78,18 @@ fn o8_q1_the_model_finds_a_store_that_keeps_half_of_a_batch() {
 fn o8_q2_the_model_finds_a_store_that_applies_a_batch_and_answers_an_error() {
     is_found(Flaw::AppliesWhatFails, "q2: a request that has failed");
 }
+
+#[test]
+fn o8_v5_the_model_finds_a_store_that_extends_the_lease_of_another_attempt() {
+    is_found(Flaw::ExtendsForAnybody, "q1: the row is");
+}
+
+#[test]
+fn o8_v5_the_model_finds_a_store_that_tells_a_worker_of_an_older_attempt_that_its_lease_is_longer() {
+    is_found(Flaw::HidesThatItIsStale, "v5: ");
+}
+
+#[test]
+fn o8_v5_the_model_finds_a_store_that_answers_an_extension_and_extends_nothing() {
+    is_found(Flaw::ExtendsNothing, "q1: the row is");
+}

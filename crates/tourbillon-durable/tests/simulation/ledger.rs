@@ -72,6 +72,7 @@ impl Ledger {
             if let (WriteOp::Claim(op), WriteAnswer::Claim(ClaimAnswer::Claimed { row, .. })) = (op, answer) {
                 self.check_claim(op, row, now);
             }
+            self.count_late_extension(op, now);
             let expected = self.present.apply(op, now);
             if textless(&expected) != textless(answer) {
                 let promise = promise_of(op);
@@ -151,6 +152,14 @@ impl Ledger {
         assert!(last.is_none_or(|(last, _)| last < row.attempt), "q3: attempt {last:?} before {row:?}");
     }
 
+    /// Counts an extension that comes after the lease, before the row was claimed again.
+    fn count_late_extension(&mut self, op: &WriteOp, now: StoreTime) {
+        let WriteOp::Extend(op) = op else { return };
+        let row = self.present.rows.get(&op.id).filter(|row| row.state == RowState::Claimed && row.wake < now);
+        let is_late = row.is_some_and(|row| (row.attempt, row.epoch) == (op.attempt, op.epoch));
+        self.totals.late_extensions += u64::from(is_late);
+    }
+
     fn count(&mut self, op: &WriteOp, answer: &WriteAnswer) {
         let totals = &mut self.totals;
         match answer {
@@ -161,6 +170,7 @@ impl Ledger {
                 totals.cancelled_by_name += if is_by_name { counts.cancelled } else { 0 };
             }
             WriteAnswer::Reschedule(RescheduleAnswer::Moved { .. }) => totals.moved += 1,
+            WriteAnswer::Reschedule(RescheduleAnswer::OutOfRange) => totals.beyond_end += 1,
             WriteAnswer::DeadLetter(Some(Some(_))) => totals.replayed += 1,
             WriteAnswer::Claim(ClaimAnswer::Claimed { next: Some(_), .. }) => totals.repeated += 1,
             WriteAnswer::Claim(ClaimAnswer::GivenUp { is_dead: false, .. }) => totals.skipped += 1,

@@ -24,7 +24,7 @@ pub(crate) struct Model {
     pub(crate) ended: BTreeMap<RowId, EndedAs>,
     /// For each occurrence that was claimed or given up: how many occurrences of its timer it is, with those that it stands for.
     pub(crate) covers: BTreeMap<RowId, u64>,
-    /// How many occurrences each timer that was created has; `None` for no limit.
+    /// How many occurrences each timer that was created has; `None` for no limit, or an end that the timer has not come to yet.
     pub(crate) timers: BTreeMap<TimerId, Option<u64>>,
     /// The last claim of each occurrence: its attempt and its token.
     pub(crate) claims: BTreeMap<RowId, (u32, u64)>,
@@ -77,6 +77,9 @@ impl Model {
             FirstDue::After(delay) => now.saturating_add(delay),
             FirstDue::Next => next_slot(&op.spec.recurrence, now).expect("only cron lines begin like this"),
         };
+        if op.spec.until.is_some_and(|until| until < due) {
+            return CreateAnswer::NeverDue;
+        }
         let holder = op.spec.key.as_ref().and_then(|key| self.holder(key)).cloned();
         if let Some(holder) = &holder {
             let gives_way = match op.on_conflict {
@@ -170,6 +173,9 @@ impl Model {
                 None => return RescheduleAnswer::OutOfRange,
             },
         };
+        if row.spec.until.is_some_and(|until| until < due) {
+            return RescheduleAnswer::OutOfRange;
+        }
         let row = self.row(row.id);
         (row.due, row.wake, row.version) = (due, due, row.version + 1);
         RescheduleAnswer::Moved { entry: DueEntry::from(&*row), kind: row.spec.kind.clone(), due }

@@ -12,12 +12,35 @@ use tourbillon_durable::{StoreTime, TimerId};
 #[derive(Clone, Debug)]
 pub(crate) enum Tag {
     Core(WriteTag),
-    /// A client, which asked for something, perhaps to create a timer of this kind.
-    Client(String, Option<CreateOp>),
+    /// A client, which asked for something, perhaps to create a timer of this kind, perhaps in a group.
+    Client(String, Option<CreateOp>, Option<GroupPlace>),
     /// A worker, for which a row is claimed since that time.
     Pull(u64),
     /// A worker, which ends a delivery.
     Worker(FinishOp),
+    /// A worker, which makes a lease longer.
+    Extension,
+}
+
+/// The place of an operation in a group, which is written in one transaction and in its order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct GroupPlace {
+    pub(crate) group: u128,
+    pub(crate) index: usize,
+    pub(crate) size: usize,
+}
+
+/// Checks that a batch has all of a group, in its order and with nothing between, or nothing of it.
+pub(crate) fn check_groups(tags: &[Tag]) {
+    let mut places = tags.iter().map(|tag| if let Tag::Client(_, _, place) = tag { *place } else { None });
+    while let Some(place) = places.next() {
+        let Some(GroupPlace { group, index, size }) = place else { continue };
+        let rest = (1..size).map(|index| Some(GroupPlace { group, index, size }));
+        assert!(
+            index == 0 && rest.eq(places.by_ref().take(size - 1)),
+            "u1: a group was not written as it came: {tags:?}"
+        );
+    }
 }
 
 /// A process. One that is started again is another node.

@@ -178,7 +178,7 @@ impl World {
                     self.tell(number, Input::Written(tag, answer));
                     continue;
                 }
-                Tag::Client(kind, create) => {
+                Tag::Client(kind, create, _) => {
                     self.client_learns(number, create, &answer);
                     kind
                 }
@@ -188,6 +188,10 @@ impl World {
                 }
                 Tag::Worker(finish) => {
                     self.worker_learns(finish, &answer);
+                    String::new()
+                }
+                Tag::Extension => {
+                    self.count_extension(&answer);
                     String::new()
                 }
             };
@@ -207,8 +211,10 @@ impl World {
                 }
                 return;
             }
+            Ok(WriteAnswer::Extend(_)) if self.traits.has_other_writers() => return,
             Ok(
                 WriteAnswer::DeadLetter(Some(Some(_)))
+                | WriteAnswer::Extend(Ok(()))
                 | WriteAnswer::Finish(Ok(Some(_)))
                 | WriteAnswer::Claim(ClaimAnswer::GivenUp { next: Some(_), .. }),
             )

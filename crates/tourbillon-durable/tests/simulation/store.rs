@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use tourbillon_durable::store::{
-    CancelOp, ClaimAnswer, Heartbeat, ImportOp, MemoryTables, Ownership, RowId, Target, TimerRow, WriteAnswer, WriteOp,
+    CancelOp, ClaimAnswer, ExtendOp, Heartbeat, ImportOp, MemoryTables, Ownership, RowId, RowState, Target, TimerRow,
+    WriteAnswer, WriteOp,
 };
 use tourbillon_durable::{StoreTime, TimerId};
 
@@ -32,6 +33,12 @@ pub(crate) enum Flaw {
     AppliesWhatFails,
     /// A crash leaves the first operations of a batch and not the others.
     TearsBatch,
+    /// An extension of an older attempt, or with a fence that is over, makes the lease of the present delivery longer.
+    ExtendsForAnybody,
+    /// An extension of an attempt that is over is answered as if the worker still had the row.
+    HidesThatItIsStale,
+    /// An extension is answered, and the row is delivered again when its former lease is over.
+    ExtendsNothing,
 }
 
 /// The tables as requests see them, and as they are after a crash.
@@ -141,8 +148,17 @@ impl SimStore {
     /// Applies an operation as a store with a fault does.
     fn flawed(&mut self, flaw: Flaw, op: &WriteOp, now: StoreTime, applied: &mut Vec<WriteOp>) -> WriteAnswer {
         match (flaw, op) {
-            (Flaw::CancelsNothing, WriteOp::Cancel(_)) | (Flaw::MovesNothing, WriteOp::Reschedule(_)) => {
+            (Flaw::CancelsNothing, WriteOp::Cancel(_))
+            | (Flaw::MovesNothing, WriteOp::Reschedule(_))
+            | (Flaw::ExtendsNothing, WriteOp::Extend(_)) => {
                 return self.tables.clone().write(vec![op.clone()], now).expect("as above").remove(0);
+            }
+            (Flaw::ExtendsForAnybody, WriteOp::Extend(extension)) => {
+                let present = self.tables.rows_of(extension.id.timer).into_iter().find(|row| row.id == extension.id);
+                let present = present.filter(|row| row.state == RowState::Claimed && row.attempt != extension.attempt);
+                if let Some(TimerRow { attempt, epoch, .. }) = present {
+                    return self.one(&WriteOp::Extend(ExtendOp { attempt, epoch, ..extension.clone() }), now, applied);
+                }
             }
             _ => {}
         }
@@ -161,6 +177,7 @@ impl SimStore {
                 self.one(&WriteOp::Import(ImportOp { row: double }), now, applied);
             }
             (Flaw::Miscounts, WriteAnswer::Cancel(counts), _) => counts.cancelled += 1,
+            (Flaw::HidesThatItIsStale, WriteAnswer::Extend(result), _) => *result = Ok(()),
             (Flaw::ClaimsEarly, WriteAnswer::Claim(ClaimAnswer::Early(due)), _) => {
                 answer = self.one(op, *due, applied);
             }

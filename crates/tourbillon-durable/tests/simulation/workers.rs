@@ -1,10 +1,11 @@
-//! Workers, which pull rows by a node and acknowledge them later, perhaps to another node.
+//! Workers, which pull rows by a node, and extend and acknowledge them later, perhaps by another node.
 
 use std::time::Duration;
 
 use tourbillon_durable::StoreError;
 use tourbillon_durable::store::{
-    ClaimAnswer, ClaimOp, DuePage, DueQuery, FinishOp, ShardId, TimerRow, Verdict, WriteAnswer, WriteOp, pull_fence,
+    ClaimAnswer, ClaimOp, DuePage, DueQuery, ExtendOp, FinishOp, ShardId, StaleDelivery, TimerRow, Verdict,
+    WriteAnswer, WriteOp, pull_fence,
 };
 
 use super::node::{DELIVERY_LEASE, PAGE, Tag};
@@ -56,8 +57,50 @@ impl World {
         }
         let verdict = self.verdict(row);
         let finish = FinishOp { id: row.id, attempt: row.attempt, epoch: row.epoch, verdict };
-        let takes = self.handler_takes();
+        let mut takes = self.handler_takes();
+        if self.is_troubled && self.random.one_in(3) {
+            takes += self.extensions_of(row);
+        }
         self.after(takes, Event::WorkerDone(finish));
+    }
+
+    /// Has a worker make its lease longer: in time or too late, once or twice at the same time by different nodes, and now and then for an older
+    /// attempt or with a fence that is not its own. Returns how much longer the worker takes.
+    fn extensions_of(&mut self, row: &TimerRow) -> Duration {
+        let mut last = Duration::ZERO;
+        for _ in 0..1 + self.random.below(3) {
+            let longest = if self.random.one_in(3) { 2 * DELIVERY_LEASE } else { DELIVERY_LEASE };
+            last += self.random.duration(longest);
+            let lease = self.random.duration(2 * DELIVERY_LEASE);
+            let extension = ExtendOp { id: row.id, attempt: row.attempt, epoch: row.epoch, lease };
+            let extension = match self.random.below(8) {
+                0 => ExtendOp { attempt: row.attempt.saturating_sub(1), ..extension },
+                1 => ExtendOp { epoch: pull_fence(self.random.any()), ..extension },
+                2 => {
+                    self.after(last, Event::WorkerExtends(extension.clone()));
+                    extension
+                }
+                _ => extension,
+            };
+            self.after(last, Event::WorkerExtends(extension));
+        }
+        last
+    }
+
+    pub(super) fn worker_extends(&mut self, extension: ExtendOp) {
+        let Some(number) = self.any_node() else { return };
+        if let Some(node) = self.nodes.get_mut(&number) {
+            node.batcher.push(WriteOp::Extend(extension), Tag::Extension);
+        }
+        self.send_batches(number);
+    }
+
+    pub(super) fn count_extension(&mut self, answer: &Result<WriteAnswer, StoreError>) {
+        match answer {
+            Ok(WriteAnswer::Extend(Ok(()))) => self.ledger.totals.extended += 1,
+            Ok(WriteAnswer::Extend(Err(StaleDelivery))) => self.ledger.totals.extensions_refused += 1,
+            _ => {}
+        }
     }
 
     /// A worker learns of the end of its delivery. A request that has failed may be made again.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tourbillon_durable::core::{Action, DeliveryId, Input};
 use tourbillon_durable::store::{
-    DuePage, DueQuery, FinishOp, Heartbeat, RowState, ShardId, StoreTraits, TimerRow, Verdict, WriteAnswer, WriteOp,
-    is_pull_fence,
+    DuePage, DueQuery, ExtendOp, FinishOp, Heartbeat, RowState, ShardId, StoreTraits, TimerRow, Verdict, WriteAnswer,
+    WriteOp, is_pull_fence,
 };
 use tourbillon_durable::{StoreError, StoreTime};
 use tourbillon_tools::Random;
 
 use super::ledger::Ledger;
-use super::node::{DELIVERY_LEASE, Node, PAGE, ROWS_IN_MEMORY, Tag};
+use super::node::{DELIVERY_LEASE, Node, PAGE, ROWS_IN_MEMORY, Tag, check_groups};
 use super::store::{Flaw, SimStore};
 use super::totals::Totals;
 
@@ -102,6 +102,8 @@ pub(crate) enum Event {
     HandlerDone(u64, DeliveryId, Verdict),
     /// A worker ends a delivery.
     WorkerDone(FinishOp),
+    /// A worker makes a lease longer.
+    WorkerExtends(ExtendOp),
 }
 
 pub(crate) enum Request {
@@ -243,6 +245,7 @@ impl World {
             Event::Client | Event::Fault => {}
             Event::Worker => self.worker_asks(),
             Event::WorkerDone(finish) => self.worker_acknowledges(finish),
+            Event::WorkerExtends(extension) => self.worker_extends(extension),
             Event::Request(node, request) => self.store_answers(node, request),
             Event::Synced(number) => self.synced(number),
             Event::StoreCrash if self.is_troubled => self.store_crashes(),
@@ -332,6 +335,8 @@ impl World {
             Action::Deliver(id, row) => self.deliver(number, id, &row),
             Action::Abandon(_) => {}
             Action::Drained => self.drained(number),
+            Action::StoreFails(_) => self.ledger.totals.reported_failures += 1,
+            Action::StoreRecovered => self.ledger.totals.recoveries += 1,
             Action::StoreFailed(error) => panic!("the store has failed: {error}"),
         }
     }
@@ -351,6 +356,7 @@ impl World {
 
     pub(super) fn send_batches(&mut self, number: u64) {
         while let Some((ops, tags)) = self.nodes.get_mut(&number).and_then(|node| node.batcher.next_batch()) {
+            check_groups(&tags);
             self.send(number, Request::Write(ops, tags));
         }
     }

@@ -4,6 +4,7 @@ mod basic;
 mod batches;
 mod events;
 mod faults;
+mod panics;
 mod pause;
 mod queue;
 mod typed;

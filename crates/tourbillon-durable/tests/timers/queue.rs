@@ -57,14 +57,14 @@ impl Store for HeldStore {
 }
 
 /// Timers on a store that answers a batch when [`answer`](Held::answer) is called.
-struct Held {
-    timers: Timers,
+pub(crate) struct Held {
+    pub(crate) timers: Timers,
     store: MemoryStore,
     batches: Receiver<Batch>,
 }
 
 impl Held {
-    fn open(waiting_requests: usize) -> Held {
+    pub(crate) fn open(waiting_requests: usize) -> Held {
         let (sender, batches) = channel();
         let store = MemoryStore::new();
         let held = HeldStore { store: store.clone(), batches: sender };
@@ -91,8 +91,18 @@ impl Held {
         });
     }
 
+    /// Answers batches until so many operations were answered.
+    pub(crate) fn answer_all_of(&self, count: usize) {
+        let mut answered = 0;
+        while answered < count {
+            let batch = self.next_batch();
+            answered += batch.0.len();
+            self.answer(batch);
+        }
+    }
+
     /// Answers all batches until a future ends.
-    fn answer_until<T: Send>(&self, future: impl Future<Output = T> + Send) -> T {
+    pub(crate) fn answer_until<T: Send>(&self, future: impl Future<Output = T> + Send) -> T {
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| block_on(future));
             eventually("the request is answered", || {
@@ -104,13 +114,13 @@ impl Held {
     }
 
     /// Begins a create, and returns what waits for its answer.
-    fn create(&self, key: &str) -> Pin<Box<impl Future<Output = Result<String, TimersError>> + use<>>> {
+    pub(crate) fn create(&self, key: &str) -> Pin<Box<impl Future<Output = Result<String, TimersError>> + use<>>> {
         let (timers, key) = (self.timers.clone(), key.to_owned());
         begun(async move { timers.create(timer(&key)).await.map(|_| key) })
     }
 }
 
-fn timer(key: &str) -> NewTimer {
+pub(crate) fn timer(key: &str) -> NewTimer {
     NewTimer::after("mail", hour()).key(key)
 }
 

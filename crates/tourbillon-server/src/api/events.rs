@@ -37,7 +37,7 @@ pub(super) struct EventQuery {
     key: Option<String>,
     /// The name.
     name: Option<String>,
-    /// What happened, or several separated by commas: `created`, `rescheduled`, `cancelled`, `claimed`, `fired`, `failed`, `dead`, `skipped`.
+    /// What happened, or several separated by commas: `created`, `rescheduled`, `cancelled`, `claimed`, `fired`, `failed`, `dead`, `skipped`, `store_fails`, `store_recovered`.
     #[serde(rename = "type")]
     types: Option<String>,
 }

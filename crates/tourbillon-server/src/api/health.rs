@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use axum::extract::State;
+use tourbillon_durable::StoreFailing;
 
+use crate::durations::format_time;
 use crate::problem::Problem;
 use crate::state::AppState;
 
 /// How long the store may take to answer a server that is ready.
 const READY_TIME: Duration = Duration::from_secs(5);
+
+/// For how long a request of the node must have failed to be mentioned.
+const FAILS_FOR_LONG: Duration = Duration::from_secs(60);
 
 /// Whether the process lives
 #[utoipa::path(
@@ -21,8 +26,8 @@ pub(super) async fn healthz() -> &'static str {
 
 /// Whether the server can work
 ///
-/// The store answers. A node that owns no shard can still take requests. If it owns none because its clock is off from the store's (O1), the
-/// text says so.
+/// The store answers. A node that owns no shard can still take requests. If it owns none because its clock is off from the store's (O1), or if the
+/// store has failed one of its own requests for a minute, the text says so.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", security(()),
     responses(
@@ -42,9 +47,17 @@ pub(super) async fn readyz(State(state): State<AppState>) -> Result<String, Prob
 /// Returns what a node says that can take requests.
 fn ready(state: &AppState) -> String {
     let stats = state.timers().stats();
-    if !stats.is_clock_off {
-        return "ready\n".to_owned();
+    if stats.is_clock_off {
+        let off = stats.clock_skew;
+        return format!(
+            "ready, but this node delivers nothing: its clock is off by {off:?} from the store's, set it right\n"
+        );
     }
-    let off = stats.clock_skew;
-    format!("ready, but this node delivers nothing: its clock is off by {off:?} from the store's, set it right\n")
+    let failing =
+        stats.store_failing.filter(|failing| failing.since.elapsed().is_ok_and(|lasts| lasts >= FAILS_FOR_LONG));
+    failing.map_or("ready\n".to_owned(), |failing| {
+        let StoreFailing { request, error, since, times } = failing;
+        let since = format_time(since);
+        format!("ready, but since {since} and {times} times the store has failed to {request}: {error}\n")
+    })
 }

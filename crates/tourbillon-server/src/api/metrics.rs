@@ -74,6 +74,9 @@ fn deliveries(page: &mut Page, state: &AppState) {
     page.line("tourbillon_clock_skew_seconds", &[], stats.clock_skew.as_secs_f64());
     let help = "Whether this node delivers no timers because its clock is off.";
     page.gauge("tourbillon_node_clock_is_off", help, u64::from(stats.is_clock_off));
+    let failing = stats.store_failing.and_then(|failing| failing.since.elapsed().ok()).unwrap_or_default();
+    page.head("tourbillon_store_failing_seconds", "gauge", "For how long the store has failed a request of this node.");
+    page.line("tourbillon_store_failing_seconds", &[], failing.as_secs_f64());
     page.gauge("tourbillon_rows_in_memory", "Timers in memory, due soon.", stats.rows_in_memory as u64);
     page.gauge("tourbillon_deliveries_running", "Deliveries under way.", stats.running as u64);
     page.gauge("tourbillon_workers_waiting", "Workers that wait in a pull.", state.queues().waiting() as u64);

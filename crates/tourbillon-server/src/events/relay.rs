@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use tourbillon_durable::store::{RowId, TimerRow};
-use tourbillon_durable::{Event, Target, TimerId, Timers, TimersError};
+use tourbillon_durable::{Event, StoreFailing, Target, TimerId, Timers, TimersError};
 
 use super::{Counted, EventFeed, FeedEvent, FeedValue};
 
@@ -85,6 +85,12 @@ impl Relay {
                 self.publish("dead", Counted::Failed, subject);
             }
             Event::Skipped { id, kind } => self.publish("skipped", Counted::Not, Subject::of_kind(id, &kind)),
+            Event::StoreFails(StoreFailing { request, error, since, .. }) => {
+                let subject = Subject::default().with("request", FeedValue::Text(request.to_string()));
+                let subject = subject.with("error", FeedValue::Text(error.to_string()));
+                self.publish("store_fails", Counted::Not, subject.with("since", FeedValue::Time(since)));
+            }
+            Event::StoreRecovered => self.publish("store_recovered", Counted::Not, Subject::default()),
             Event::Lagged(missed) => {
                 self.publish("lagged", Counted::Not, Subject::default().with("missed", FeedValue::Count(missed)));
             }

@@ -11,6 +11,7 @@ use super::options::EmbeddedOptions;
 use super::syncer::DurableMark;
 use super::tables::{Tables, View};
 use super::transaction::{read_indexed, read_row};
+use crate::catch_panic::catch_panic;
 use crate::id::TimerId;
 use crate::spec::Recurrence;
 use crate::store::error::StoreError;
@@ -48,7 +49,8 @@ impl StoreReader {
     /// Serves questions until the store is closed.
     pub(super) fn run(self, jobs: &Receiver<ReadJob>) {
         while let Ok(ReadJob::Ask(question)) = jobs.recv() {
-            question(&self);
+            // The waker of a task that takes pages is code of the user. A question that it breaks off is replied to as its reply is dropped.
+            catch_panic(|| question(&self));
         }
     }
 

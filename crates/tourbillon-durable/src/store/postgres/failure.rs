@@ -36,7 +36,7 @@ impl Failure {
     /// Returns whether another connection may do what this one could not: it may reach another server, one that was promoted meanwhile, or
     /// have the settings and the prepared statements of now.
     pub(super) fn may_be_of_connection(&self) -> bool {
-        matches!(self, Failure::Refused(StoreError::ReadOnly(_) | StoreError::Unavailable(_)))
+        matches!(self, Failure::Refused(StoreError::ReadOnly(_) | StoreError::Unavailable(_) | StoreError::Internal(_)))
     }
 }
 
@@ -102,15 +102,22 @@ fn meaning(code: &SqlState, text: String) -> StoreError {
             StoreError::Damaged(format!("the tables are not those that this program made: {text}"))
         }
         // A prepared statement is older than the tables, which a newer program has changed. A new connection has none.
-        SqlState::FEATURE_NOT_SUPPORTED => StoreError::Unavailable(text),
+        SqlState::FEATURE_NOT_SUPPORTED => internal(code, &text),
         // The server contradicts itself for a moment, or a pooler has no number of its own for what it refuses.
-        SqlState::INTERNAL_ERROR => StoreError::Unavailable(text),
+        SqlState::INTERNAL_ERROR => internal(code, &text),
         _ => match class(code) {
-            // Connections, transactions that the server ended, resources, limits, locks, operators, snapshots, roles and databases.
-            "08" | "25" | "28" | "3D" | "40" | "53" | "54" | "55" | "57" | "58" | "72" => StoreError::Unavailable(text),
+            // Connections, transactions that the server ended, resources, locks, operators, snapshots, roles and databases.
+            "08" | "25" | "28" | "3D" | "40" | "53" | "55" | "57" | "58" | "72" => StoreError::Unavailable(text),
+            // A request is larger or deeper than the server allows at the moment.
+            "54" => internal(code, &text),
             _ => StoreError::Damaged(format!("PostgreSQL refuses what it should know ({}): {text}", code.code())),
         },
     }
+}
+
+/// Returns what an error means that no outage explains. It may pass all the same, so the node goes on, and tells if it does not.
+fn internal(code: &SqlState, text: &str) -> StoreError {
+    StoreError::Internal(format!("PostgreSQL answers {}: {text}", code.code()))
 }
 
 /// Returns the first two letters of a code, which are its class.
@@ -156,6 +163,7 @@ mod tests {
     fn kind(code: &str) -> &'static str {
         match meaning(&SqlState::from_code(code), String::new()) {
             StoreError::Unavailable(_) => "unavailable",
+            StoreError::Internal(_) => "internal",
             StoreError::ReadOnly(_) => "read only",
             StoreError::NotPermitted(_) => "not permitted",
             StoreError::Full(_) => "full",
@@ -166,14 +174,12 @@ mod tests {
 
     #[test]
     fn q1_d47_what_passes_is_temporary_and_what_does_not_is_not() {
-        let passing: [(&str, &[&str]); 7] = [
+        let passing: [(&str, &[&str]); 5] = [
             ("connections", &["08000", "08003", "08006", "08P01", "57P03", "57P05"]),
             ("transactions that the server ended", &["25000", "25P02", "25P03", "25P04", "40003", "57014", "72000"]),
             ("the end of the server", &["57P01", "57P02", "57P04", "58000", "58030"]),
             ("roles and databases that are changed", &["28000", "28P01", "3D000"]),
-            ("resources, limits and locks", &["53000", "53200", "53300", "53400", "54000", "54001", "55000", "55P03"]),
-            ("statements that are older than the tables", &["0A000"]),
-            ("what has no number of its own", &["XX000"]),
+            ("resources and locks", &["53000", "53200", "53300", "53400", "55000", "55P03"]),
         ];
         for (what, codes) in passing {
             assert!(codes.iter().all(|code| kind(code) == "unavailable"), "{what}");
@@ -183,6 +189,10 @@ mod tests {
         {
             assert_eq!(kind(code), "damaged", "{code}");
         }
+        // Statements that are older than the tables, limits, and what has no number of its own: they may pass, and are told of if they do not.
+        assert!(["0A000", "54000", "54001", "XX000"].iter().all(|code| kind(code) == "internal"));
+        assert!(StoreError::Internal(String::new()).is_temporary());
+        assert!(Failure::from(StoreError::Internal(String::new())).may_be_of_connection());
         assert!(StoreError::ReadOnly(String::new()).is_temporary());
         assert!(!StoreError::NotPermitted(String::new()).is_temporary());
     }

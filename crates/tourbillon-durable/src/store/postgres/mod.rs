@@ -58,6 +58,7 @@ use super::reply::Reply;
 use super::row::{HistoryEntry, TimerRow};
 use super::shard::{Heartbeat, Ownership, ShardId};
 use super::{HintFn, Store, StoreTraits};
+use crate::catch_panic::catch_panic;
 use crate::id::TimerId;
 use crate::time::StoreTime;
 
@@ -181,6 +182,8 @@ impl PostgresStore {
     ///
     /// This needs a connection to the server itself, or a pooler in session mode: a pooler in transaction mode does not pass hints on.
     pub fn listen(&self, on_hint: impl Fn(StoreTime) + Send + Sync + 'static) {
+        // The listener survives a panic of the caller's function.
+        let on_hint = move |due| catch_panic(|| on_hint(due));
         let listening = (self.shared.listener)(Arc::new(on_hint));
         let closed = self.shared.closed.clone();
         self.shared.runtime.spawn(async move { closed.run_until_cancelled(listening).await });

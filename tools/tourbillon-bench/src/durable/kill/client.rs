@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tourbillon_durable::spec::FirstDue;
-use tourbillon_durable::store::{ListFilter, Target};
-use tourbillon_durable::{CancelCounts, MissedFires, NewTimer, StoreTime, Timers, TimersError};
+use tourbillon_durable::store::{ListFilter, RowState, Target, TimerRow};
+use tourbillon_durable::{CancelCounts, MissedFires, NewTimer, StoreTime, TimerId, Timers, TimersError};
 use tourbillon_tools::Random;
 
 use super::event::Event;
@@ -168,10 +168,25 @@ impl Client {
     async fn cancel_repeating(&mut self) -> Result<(), TimersError> {
         let key =
             take(&mut self.random, &mut self.repeating).or_else(|| self.adopted(|from| from.repeating.pop_last()));
-        match key {
-            Some(key) => self.cancel_key(key).await,
-            None => Ok(()),
+        let Some(key) = key else { return Ok(()) };
+        // Before and after the cancel, so that the account knows what was in flight meanwhile, perhaps since the life of a process before.
+        let timer = self.timers.get_key("default", key.to_string()).await?.map(|row| row.id.timer);
+        self.report_claimed(key, timer).await?;
+        self.cancel_key(key).await?;
+        self.report_claimed(key, timer).await
+    }
+
+    /// Reports how many occurrences of a repeating timer have been claimed, as far as its rows say it.
+    async fn report_claimed(&self, key: u64, timer: Option<TimerId>) -> Result<(), TimersError> {
+        let Some(timer) = timer else { return Ok(()) };
+        let claimed = |row: &TimerRow| match row.state {
+            RowState::Armed => row.id.occurrence - 1,
+            RowState::Claimed | RowState::Dead => row.id.occurrence + row.stands_for,
+        };
+        if let Some(through) = self.timers.get(timer).await?.iter().map(claimed).max() {
+            report(Event::Claimed { key, through });
         }
+        Ok(())
     }
 
     async fn cancel_key(&self, key: u64) -> Result<(), TimersError> {

@@ -13,6 +13,8 @@ pub(super) enum Event {
     Creating { key: u64, due: u64, times: u64, set: u64 },
     /// A create was acknowledged.
     Created { key: u64 },
+    /// A read of a repeating timer has found that its occurrences up to this number have been claimed.
+    Claimed { key: u64, through: u64 },
     /// A cancel is about to be sent.
     Cancelling { key: u64 },
     /// A cancel was acknowledged with these counts, before the time `at`.
@@ -39,6 +41,7 @@ impl fmt::Display for Event {
             Event::Open { micros } => write!(f, "open {micros}"),
             Event::Creating { key, due, times, set } => write!(f, "creating {key} {due} {times} {set}"),
             Event::Created { key } => write!(f, "created {key}"),
+            Event::Claimed { key, through } => write!(f, "claimed {key} {through}"),
             Event::Cancelling { key } => write!(f, "cancelling {key}"),
             Event::Cancelled { key, cancelled, in_flight, at } => {
                 write!(f, "cancelled {key} {cancelled} {in_flight} {at}")
@@ -65,6 +68,7 @@ impl Event {
             ("open", &[micros]) => Event::Open { micros },
             ("creating", &[key, due, times, set]) => Event::Creating { key, due, times, set },
             ("created", &[key]) => Event::Created { key },
+            ("claimed", &[key, through]) => Event::Claimed { key, through },
             ("cancelling", &[key]) => Event::Cancelling { key },
             ("cancelled", &[key, cancelled, in_flight, at]) => Event::Cancelled { key, cancelled, in_flight, at },
             ("cancelling-set", &[set]) => Event::CancellingSet { set },
@@ -90,6 +94,7 @@ mod tests {
         let events = [
             Event::Open { micros: 7 },
             Event::Creating { key: 1, due: 2, times: 3, set: 4 },
+            Event::Claimed { key: 3, through: 2 },
             Event::Cancelled { key: 3, cancelled: 1, in_flight: 0, at: 9 },
             Event::CancellingSet { set: 3 },
             Event::CancelledSet { set: 3, cancelled: 1, at: 9 },

@@ -54,6 +54,10 @@ pub(super) struct TimerAccount {
     /// Due times of requests that were never answered, because their process was killed. Any of them may have been done.
     unanswered: Vec<u64>,
     cancel: CancelAccount,
+    /// How many occurrences the cancel has counted.
+    counted: u64,
+    /// Up to which number the occurrences of a repeating timer have been claimed at least.
+    claimed_through: u64,
     /// When the cancel that has counted it was answered.
     cancelled_at: Option<u64>,
     /// Whether a cancel was never answered: the timer may be gone.
@@ -127,6 +131,10 @@ impl TimerAccount {
                 if delivered == self.times || is_pending || self.is_fired_after(self.cancelled_at) {
                     faults.cancelled_delivered.push(key);
                 }
+                // What was in flight when the cancel came. A cancel that has counted more has counted a delivery that was given back.
+                if self.counted == 1 && delivered < self.claimed_through {
+                    faults.lost.push(key);
+                }
             }
             Some(_) if is_pending => faults.wrong.push(key),
             Some(delivered) if delivered < self.times && !may_be_cancelled && (self.is_created || delivered > 0) => {
@@ -169,6 +177,10 @@ impl Ledger {
                 self.timers.entry(key).or_default().answered();
                 self.acknowledged += 1;
             }
+            Event::Claimed { key, through } => {
+                let timer = self.timers.entry(key).or_default();
+                timer.claimed_through = timer.claimed_through.max(through);
+            }
             Event::Cancelling { key } => {
                 let timer = self.timers.entry(key).or_default();
                 timer.may_be_cancelled |= timer.cancel == CancelAccount::Unknown;
@@ -196,6 +208,8 @@ impl Ledger {
     fn cancelled(&mut self, key: u64, cancelled: u64, in_flight: u64, at: u64) {
         self.acknowledged += 1;
         let timer = self.timers.entry(key).or_default();
+        // What is being delivered exists, even if its create was never answered.
+        timer.is_created |= in_flight > 0;
         if timer.cancel == CancelAccount::Counted {
             // It was counted before, and what is counted is gone.
             if cancelled > 0 {
@@ -209,7 +223,7 @@ impl Ledger {
             _ => CancelAccount::Counted,
         };
         if timer.cancel == CancelAccount::Counted {
-            timer.cancelled_at = Some(at);
+            (timer.cancelled_at, timer.counted) = (Some(at), cancelled);
             if timer.is_fired() && !timer.repeats() {
                 self.faults.cancelled_delivered.push(key);
             }
@@ -230,6 +244,16 @@ impl Ledger {
         }
         self.repeated += u64::from(!fired.attempts.is_empty());
         fired.attempts.push(attempt);
+    }
+
+    /// Takes the account of a dead letter that the store has in the end: its occurrence is not lost.
+    pub(super) fn dead(&mut self, key: u64, occurrence: u64, stands_for: u64, due: u64) {
+        let timer = self.timers.entry(key).or_default();
+        if timer.cancel == CancelAccount::Counted && !timer.repeats() {
+            self.faults.cancelled_delivered.push(key);
+        }
+        let dead = OccurrenceAccount { stands_for, due, attempts: Vec::new() };
+        timer.fired.entry(occurrence).or_insert(dead);
     }
 
     /// Compares the account with the timers that the store has in the end, each with its due time, after everything that was due has been
@@ -367,6 +391,31 @@ mod tests {
         assert_eq!(after(&REPEATING, &[one, counted(15), again[0], counted(20)], &[]).cancelled_delivered, [1]);
         let in_flight = Event::Cancelled { key: 1, cancelled: 0, in_flight: 1, at: 25 };
         assert_eq!(after(&REPEATING, &[one, two, in_flight], &[]).lost, [1], "no cancel has counted the third");
+    }
+
+    #[test]
+    fn q1_q3_u6_what_was_in_flight_when_a_cancel_counted_the_next_occurrence_must_be_delivered_or_dead() {
+        let (one, two) = (fired(1, 1, 0, 1), fired(1, 2, 0, 1));
+        let claimed = |through| Event::Claimed { key: 1, through };
+        let cancelled = |cancelled| Event::Cancelled { key: 1, cancelled, in_flight: 1, at: 25 };
+        // A process was killed that had claimed the second; then the third was cancelled.
+        let history = [one, claimed(2), Event::Cancelling { key: 1 }, cancelled(1)];
+        assert_eq!(after(&REPEATING, &history, &[]).lost, [1], "the second is nowhere");
+        assert_eq!(
+            after(&REPEATING, &[one, cancelled(1), claimed(2)], &[]).lost,
+            [1],
+            "as a read behind the cancel says"
+        );
+        assert!(after(&REPEATING, &[&history[..], &[two]].concat(), &[]).is_empty(), "it was delivered again");
+        assert!(after(&REPEATING, &[one, two, claimed(2), cancelled(1)], &[]).is_empty(), "it was being delivered");
+        assert!(after(&REPEATING, &[one, claimed(2), cancelled(2)], &[]).is_empty(), "it was given back, and counted");
+        let mut ledger = ledger(&[&REPEATING[..], &history].concat(), &[]);
+        ledger.faults = Faults::default();
+        ledger.dead(1, 2, 0, 20);
+        ledger.compare(&HashMap::new());
+        assert!(ledger.faults.is_empty(), "it is a dead letter");
+        let in_flight = Event::Cancelled { key: 1, cancelled: 0, in_flight: 1, at: 25 };
+        assert_eq!(after(&CREATED[..1], &[in_flight], &[]).lost, [1], "its create was not answered, but it exists");
     }
 
     #[test]

@@ -7,7 +7,6 @@ mod ledger;
 mod sets;
 mod worker;
 
-use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -15,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use tourbillon_durable::Timers;
-use tourbillon_durable::store::ListFilter;
+use tourbillon_durable::store::{ListFilter, RowState, TimerRow};
 use tourbillon_tools::Random;
 
 use self::event::Event;
@@ -176,23 +175,29 @@ impl<'a> KillDriver<'a> {
             is_quiet && since.elapsed() > Duration::from_secs(3)
         });
         fired.try_iter().for_each(|event| self.ledger.note(event));
-        let pending = runtime().block_on(pending(&timers));
+        let (dead, pending): (Vec<TimerRow>, Vec<TimerRow>) =
+            runtime().block_on(rows(&timers)).into_iter().partition(|row| row.state == RowState::Dead);
         close(&timers);
         fired.try_iter().for_each(|event| self.ledger.note(event));
-        self.ledger.compare(&pending);
+        for row in dead {
+            self.ledger.dead(key_of(&row), row.id.occurrence, row.stands_for, row.due.as_micros());
+        }
+        self.ledger.compare(&pending.iter().map(|row| (key_of(row), row.due.as_micros())).collect());
     }
 }
 
-/// Returns all timers of a store, each with its due time in microseconds.
-async fn pending(timers: &Timers) -> HashMap<u64, u64> {
-    let (mut found, mut cursor) = (HashMap::new(), None);
+/// Returns the number of a row's timer.
+fn key_of(row: &TimerRow) -> u64 {
+    row.spec.key.as_ref().and_then(|key| key.parse().ok()).unwrap_or_default()
+}
+
+/// Returns all rows of a store.
+async fn rows(timers: &Timers) -> Vec<TimerRow> {
+    let (mut found, mut cursor) = (Vec::new(), None);
     loop {
         let page = timers.list(ListFilter::default(), cursor, 1_000).await;
         let page = page.unwrap_or_else(|error| fail(&error.to_string()));
-        for row in &page.rows {
-            let key = row.spec.key.as_ref().and_then(|key| key.parse().ok()).unwrap_or_default();
-            found.insert(key, row.due.as_micros());
-        }
+        found.extend(page.rows);
         cursor = page.next;
         if cursor.is_none() {
             return found;
