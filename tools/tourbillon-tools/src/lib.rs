@@ -3,7 +3,7 @@
 //! - [`times`]: parses durations as users type them, `500ms` or `1.5s`
 //! - [`browser`]: loads and drives pages in Chromium, for tests
 //! - [`random`]: random numbers from a seed
-//! - `postgres`: a PostgreSQL server in a temporary directory, on Unix
+//! - `postgres`: a PostgreSQL server in a temporary directory, and PgBouncer before it, on Unix
 //!
 //! This is for `tourbillon-cli`, `tourbillon-sim`, `tourbillon-bench` and `tourbillon-fuzz`; its API has no stability promise.
 #![forbid(unsafe_code)]

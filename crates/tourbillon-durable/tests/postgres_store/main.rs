@@ -8,6 +8,7 @@ mod faults;
 mod functions;
 mod nodes;
 mod outages;
+mod poolers;
 #[path = "../postgres/mod.rs"]
 mod postgres;
 mod requests;
@@ -25,8 +26,8 @@ use conformance::ask::{
 use postgres::stories::{beat, beat_with, ends_within, far, past};
 use postgres::{Schema, wait};
 use tourbillon_durable::store::{
-    ClaimAnswer, ClaimOp, CreateAnswer, DueEntry, FinishOp, ListFilter, RowState, ShardId, StaleDelivery, Store,
-    Verdict, WriteAnswer, WriteOp, pull_fence,
+    ClaimAnswer, ClaimOp, CreateAnswer, DueEntry, FinishOp, ListFilter, PostgresOptions, RowState, ShardId,
+    StaleDelivery, Store, Verdict, WriteAnswer, WriteOp, pull_fence,
 };
 use tourbillon_durable::{MissedFires, NewTimer, OnConflict, StoreError, StoreTime, TimerId};
 use tourbillon_tools::Random;
@@ -43,11 +44,16 @@ fn q1_q2_q3_q4_q7_the_same_without_prepared_statements_as_poolers_need_it() {
     conform(|schema| schema.options().prepared_statements(false));
 }
 
-fn conform(options: impl Fn(&Schema) -> tourbillon_durable::store::PostgresOptions) {
-    let Some(first) = Schema::new() else { return };
+fn conform(options: impl Fn(&Schema) -> PostgresOptions) {
+    conform_on(Schema::new, options);
+}
+
+/// Runs what every store has to pass on stores in schemas of their own; `new_schema` says so if there is no server.
+fn conform_on(new_schema: impl Fn() -> Option<Schema>, options: impl Fn(&Schema) -> PostgresOptions) {
+    let Some(first) = new_schema() else { return };
     let schemas = RefCell::new(vec![first]);
     conformance::all(|| {
-        let schema = Schema::new().expect("the server is there");
+        let schema = new_schema().expect("the server is there");
         let store = schema.open(options(&schema)).expect("the server works");
         schemas.borrow_mut().push(schema);
         Arc::new(store)

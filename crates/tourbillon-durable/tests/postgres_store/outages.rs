@@ -15,7 +15,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Starts a server; `None` on a machine that has none, after saying so.
-fn own_server() -> Option<Cluster> {
+pub(super) fn own_server() -> Option<Cluster> {
     let say = |reason| println!("NOT TESTED ON POSTGRESQL that is stopped or read only: {reason}");
     Cluster::start("-c fsync=off").map_err(say).ok()
 }
@@ -29,17 +29,17 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Opens timers whose node loses its shards soon after it has lost its server.
-fn open(options: tourbillon_durable::store::PostgresOptions) -> Timers {
+pub(super) fn open(options: tourbillon_durable::store::PostgresOptions) -> Timers {
     wait(Timers::builder().node_lease(SECOND).connect_with(options)).unwrap()
 }
 
 /// What a handler was given: the attempts of each key, in their order.
 #[derive(Clone, Default)]
-struct Ledger(Arc<Mutex<BTreeMap<String, Vec<u32>>>>);
+pub(super) struct Ledger(Arc<Mutex<BTreeMap<String, Vec<u32>>>>);
 
 impl Ledger {
     /// Registers a handler that notes what it is given.
-    fn register(&self, timers: &Timers) {
+    pub(super) fn register(&self, timers: &Timers) {
         let ledger = self.clone();
         let handler = move |delivery: tourbillon_durable::Delivery| {
             let key = delivery.key().expect("every timer here has a key").to_owned();
@@ -56,7 +56,7 @@ impl Ledger {
 
     /// Waits until all timers that were acknowledged are delivered and have ended, and verifies that a second delivery had a higher attempt
     /// and that nothing was delivered that was refused.
-    fn check(&self, calls: &BlockingTimers, acknowledged: &[String], refused: &[String]) {
+    pub(super) fn check(&self, calls: &BlockingTimers, acknowledged: &[String], refused: &[String]) {
         eventually("every timer that was acknowledged is delivered", || self.has_all(acknowledged));
         eventually("every delivery has ended", || {
             calls.counts().is_ok_and(|counts| (counts.armed, counts.claimed, counts.dead) == (0, 0, 0))
@@ -72,10 +72,10 @@ impl Ledger {
 
 /// Creates with keys of their own, and what became of them.
 #[derive(Default)]
-struct Creates {
-    acknowledged: Vec<String>,
+pub(super) struct Creates {
+    pub(super) acknowledged: Vec<String>,
     /// Nothing of them is in the store.
-    refused: Vec<String>,
+    pub(super) refused: Vec<String>,
     /// How many were refused because the store was read only.
     read_only: usize,
     number: usize,
@@ -103,7 +103,7 @@ impl Creates {
     }
 
     /// Creates so many timers that are acknowledged, with further ones in the place of those that are not.
-    fn create_some(&mut self, calls: &BlockingTimers, count: usize) {
+    pub(super) fn create_some(&mut self, calls: &BlockingTimers, count: usize) {
         let wanted = self.acknowledged.len() + count;
         eventually("creates succeed", || self.create(calls) && self.acknowledged.len() >= wanted);
     }
@@ -118,7 +118,7 @@ impl Creates {
 }
 
 /// Ends all connections but that of `admin`.
-fn cut_connections(admin: &Client) {
+pub(super) fn cut_connections(admin: &Client) {
     let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
     wait(admin.batch_execute(cut)).unwrap();
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Creates, delivers and cancels by `timers`, which are those of a database.
-fn use_timers(timers: &tourbillon_durable::BlockingTimers) {
+/// Creates, delivers, and cancels by key and by name by `timers`, which are those of a database.
+pub(super) fn use_timers(timers: &tourbillon_durable::BlockingTimers) {
     let (sender, fired) = std::sync::mpsc::channel();
     timers
         .timers()
@@ -13,9 +13,13 @@ fn use_timers(timers: &tourbillon_durable::BlockingTimers) {
         })
         .unwrap();
     timers.create(far("later").key("kept")).unwrap();
+    for _ in 0..3 {
+        timers.create(far("later").name("client 7")).unwrap();
+    }
     timers.create(NewTimer::after("soon", Duration::from_millis(5))).unwrap();
     assert_eq!(fired.recv_timeout(Duration::from_secs(30)).unwrap(), (1, true));
     assert_eq!(timers.cancel("kept").unwrap().cancelled, 1);
+    assert_eq!(timers.cancel_name("client 7").unwrap().cancelled, 3);
     timers.shutdown(Duration::from_secs(30)).unwrap();
 }
 

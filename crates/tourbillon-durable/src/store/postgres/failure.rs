@@ -94,10 +94,7 @@ fn meaning(code: &SqlState, text: String) -> StoreError {
         SqlState::INSUFFICIENT_PRIVILEGE => StoreError::NotPermitted(text),
         SqlState::DISK_FULL => StoreError::Full(text),
         // A statement that was prepared is unknown, or was prepared by somebody else: another connection of the server answers.
-        SqlState::INVALID_SQL_STATEMENT_NAME | SqlState::DUPLICATE_PSTATEMENT => StoreError::BadOptions(format!(
-            "a pooler between this program and PostgreSQL does not know prepared statements ({text}): \
-             set PostgresOptions::prepared_statements(false), or use a pooler that knows them"
-        )),
+        SqlState::INVALID_SQL_STATEMENT_NAME | SqlState::DUPLICATE_PSTATEMENT => without_prepared_statements(&text),
         SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME => {
             StoreError::Damaged(format!("the tables are not those that this program made: {text}"))
         }
@@ -120,6 +117,14 @@ fn internal(code: &SqlState, text: &str) -> StoreError {
     StoreError::Internal(format!("PostgreSQL answers {}: {text}", code.code()))
 }
 
+/// Returns what the caller is told if a pooler mixes up the prepared statements of its clients, and why it seems so.
+pub(super) fn without_prepared_statements(reason: &str) -> StoreError {
+    StoreError::BadOptions(format!(
+        "a pooler between this program and PostgreSQL does not know prepared statements ({reason}): \
+         set PostgresOptions::prepared_statements(false), or use a pooler that knows them, or one in session mode"
+    ))
+}
+
 /// Returns the first two letters of a code, which are its class.
 fn class(code: &SqlState) -> &str {
     code.code().get(..2).unwrap_or_default()
@@ -133,7 +138,7 @@ fn is_lost(code: Option<&SqlState>, severity: Option<Severity>) -> bool {
 }
 
 /// Returns the error with its causes: the first line of it alone says no more than "db error".
-fn describe(error: &Error) -> String {
+pub(super) fn describe(error: &Error) -> String {
     if let Some(error) = error.as_db_error() {
         let detail = error.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
         return format!("{}{detail}", error.message());

@@ -27,6 +27,7 @@ mod leases;
 mod options;
 mod plan;
 mod reads;
+mod route;
 mod schema;
 mod session;
 mod statements;
@@ -93,6 +94,7 @@ struct Shared {
     /// What this store owned at the last heartbeat.
     owned: Mutex<LastOwnership>,
     listener: Listener,
+    /// Whether the options ask for hints, and connections can hear them.
     hints: bool,
     runtime: Handle,
     requests: TaskTracker,
@@ -150,7 +152,7 @@ impl PostgresStore {
         })?;
         let parallel_writes = options.connections.div_ceil(2);
         let creates = options.creates;
-        let shared = Shared {
+        let mut shared = Shared {
             pools: Pools::new(&options, tls.clone()),
             sql: Statements::new(&options.schema),
             request_timeout: options.request_timeout,
@@ -165,8 +167,9 @@ impl PostgresStore {
             requests: TaskTracker::new(),
             closed: CancellationToken::new(),
         };
-        let shared = Arc::new(shared);
         shared.in_time(schema::prepare(&shared, creates)).await?;
+        shared.hints &= route::keeps_sessions(&shared).await?;
+        let shared = Arc::new(shared);
         if creates {
             match shared.in_time(shared.keep_history()).await {
                 Ok(()) | Err(StoreError::ReadOnly(_) | StoreError::NotPermitted(_)) => {}

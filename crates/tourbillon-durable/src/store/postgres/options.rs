@@ -13,8 +13,9 @@ const DEFAULT_SCHEMA: &str = "tourbillon";
 /// Options of a [`PostgresStore`](super::PostgresStore).
 ///
 /// Poolers: everything but [hints](super::PostgresStore::listen) works through a pooler in transaction mode, because all settings are made
-/// inside of transactions. A pooler that does not know named prepared statements needs
-/// [`prepared_statements(false)`](PostgresOptions::prepared_statements).
+/// inside of transactions. A pooler in that mode that does not know named prepared statements needs
+/// [`prepared_statements(false)`](PostgresOptions::prepared_statements). Opening a store that lacks this is [`StoreError::BadOptions`], if the
+/// pooler is noticed; otherwise statements can be mixed up.
 #[derive(Clone)]
 #[must_use]
 pub struct PostgresOptions {
@@ -101,8 +102,9 @@ impl PostgresOptions {
     }
 
     /// Sets whether [`Timers`](crate::Timers) listens for hints of other processes (the default), with one more connection, and looks at the
-    /// store once a second besides. Behind a pooler in transaction mode this must be off: [`Timers`](crate::Timers) then looks four times a second, and
-    /// sees a timer that another process arms a quarter of a second later at most.
+    /// store once a second besides. Behind a pooler in transaction mode this should be off: [`Timers`](crate::Timers) then looks four times a second, and
+    /// sees a timer that another process arms a quarter of a second later at most. A store that notices such a pooler does that by itself; if it does
+    /// not, it can be a second.
     pub fn hints(mut self, hints: bool) -> PostgresOptions {
         self.hints = hints;
         self

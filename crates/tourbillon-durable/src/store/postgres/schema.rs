@@ -127,7 +127,7 @@ async fn exists(session: &Session<'_>, row: &str) -> Result<bool, Failure> {
 }
 
 /// Returns the one value that a query has.
-async fn value(session: &Session<'_>, query: &str) -> Result<String, Failure> {
+pub(super) async fn value(session: &Session<'_>, query: &str) -> Result<String, Failure> {
     let answer = session.client().simple_query(query).await?;
     let mut rows = answer.iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),

@@ -32,7 +32,7 @@ pub(super) struct Sql {
 pub(super) struct Pools {
     pub(super) work: Pool,
     pub(super) control: Pool,
-    prepared_statements: bool,
+    pub(super) prepared_statements: bool,
     begin_write: String,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Pools {
 pub(super) struct Session<'a> {
     client: Option<Object>,
     pools: &'a Pools,
-    is_idle: bool,
+    pub(super) is_idle: bool,
 }
 
 /// A statement that can be sent without asking the server for anything before.

@@ -1,17 +1,22 @@
-//! A PostgreSQL server for the tests or measurements of one process.
+//! A PostgreSQL server for the tests or measurements of one process, and PgBouncer before it.
 //!
-//! `TOURBILLON_TEST_POSTGRES=URL` names a running server. Otherwise the binaries of the Debian package `postgresql` make a cluster in a
-//! temporary directory, without a port: only its Unix socket is open. A shell waits for the end of the process, however that ends, and
-//! then ends the server and removes the directory. A test can stop the server of a cluster of its own, and start it again.
+//! `TOURBILLON_TEST_POSTGRES=URL` names a running server. Otherwise the binaries of the Debian package `postgresql`, or those in the folder
+//! `TOURBILLON_TEST_POSTGRES_BIN`, make a cluster in a temporary directory, without a port: only its Unix socket is open. A shell waits for
+//! the end of the process, however that ends, and then ends the server and removes the directory. A test can stop the server of a cluster
+//! of its own, and start it again. [`Pooler`] does the same with PgBouncer.
+
+mod place;
+mod pooler;
 
 use std::env;
 use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::chown;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+
+use place::ServerPlace;
+pub use pooler::{PoolMode, Pooler};
 
 /// A server that runs.
 #[derive(Debug)]
@@ -25,8 +30,7 @@ pub struct Cluster {
 #[derive(Debug)]
 struct OwnServer {
     programs: PathBuf,
-    directory: PathBuf,
-    user: Option<(u32, u32)>,
+    place: ServerPlace,
     options: String,
     /// Its standard input is open as long as this process lives.
     _guard: Child,
@@ -68,27 +72,17 @@ impl Cluster {
     /// The binaries are there and do not work: that is no reason to skip tests.
     pub fn start(options: &str) -> Result<Cluster, String> {
         let programs = programs().ok_or("the package `postgresql` is not installed")?;
-        let directory = temporary_directory();
-        let user = unprivileged_user(&directory);
+        let place = ServerPlace::new();
+        let directory = &place.directory;
         let data = directory.join("data");
         let mut initdb = Command::new(programs.join("initdb"));
         initdb.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username=postgres", "--pgdata"]);
-        let made = as_user(&mut initdb, user).arg(&data).current_dir(&directory).output().expect("initdb runs");
+        let made = place.run_there(initdb.arg(&data)).output().expect("initdb runs");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-        let script = format!(
-            "trap '' INT TERM HUP
-            cat >/dev/null
-            '{pg_ctl}' stop -D '{data}' -m fast
-            rm -rf '{socket}'",
-            pg_ctl = programs.join("pg_ctl").display(),
-            data = data.display(),
-            socket = directory.display(),
-        );
-        let mut shell = Command::new("sh");
-        shell.arg("-c").arg(script).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        let guard = as_user(&mut shell, user).current_dir(&directory).spawn().expect("a shell runs");
+        let stop = format!("'{}' stop -D '{}' -m fast", programs.join("pg_ctl").display(), data.display());
+        let guard = place.guard("", &stop);
         let url = format!("host={} user=postgres dbname=postgres", directory.display());
-        let own = OwnServer { programs, directory, user, options: options.to_owned(), _guard: guard };
+        let own = OwnServer { programs, place, options: options.to_owned(), _guard: guard };
         own.start();
         Ok(Cluster { url, own: Some(own) })
     }
@@ -115,9 +109,9 @@ impl Cluster {
     /// The server is not one that [`start`](Cluster::start) has made, or does not start.
     pub fn start_as_standby(&self) {
         let own = self.own();
-        let signal = own.directory.join("data/standby.signal");
+        let signal = own.place.directory.join("data/standby.signal");
         fs::write(&signal, "").expect("the directory is ours");
-        if let Some((uid, gid)) = own.user {
+        if let Some((uid, gid)) = own.place.user {
             chown(&signal, Some(uid), Some(gid)).expect("root can give a file away");
         }
         own.start();
@@ -136,9 +130,9 @@ impl Cluster {
 
 impl OwnServer {
     fn start(&self) {
-        let socket = self.directory.display();
+        let socket = self.place.directory.display();
         let options = format!("-k '{socket}' -c listen_addresses= -c max_connections=200 {}", self.options);
-        self.control(&["start", "-w", "-l", &self.log().display().to_string(), "-o", &options]);
+        self.control(&["start", "-w", "-l", &self.place.log().display().to_string(), "-o", &options]);
     }
 
     fn stop(&self, mode: StopMode) {
@@ -152,60 +146,22 @@ impl OwnServer {
     /// Runs `pg_ctl`, which waits for what it was asked for.
     fn control(&self, arguments: &[&str]) {
         let mut command = Command::new(self.programs.join("pg_ctl"));
-        command.args(arguments).arg("-D").arg(self.directory.join("data")).args(["-t", "60"]).stdin(Stdio::null());
-        let done = as_user(&mut command, self.user).current_dir(&self.directory).output().expect("pg_ctl runs");
-        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        command.args(arguments).arg("-D").arg(self.place.directory.join("data")).args(["-t", "60"]);
+        let done = self.place.run_there(command.stdin(Stdio::null())).output().expect("pg_ctl runs");
+        let log = fs::read_to_string(self.place.log()).unwrap_or_default();
         assert!(done.status.success(), "pg_ctl {}:\n{}\n{log}", arguments[0], String::from_utf8_lossy(&done.stderr));
-    }
-
-    fn log(&self) -> PathBuf {
-        self.directory.join("log")
     }
 }
 
-/// Finds the newest installed binaries.
+/// Finds the binaries: those that `TOURBILLON_TEST_POSTGRES_BIN` names, or the newest that Debian has installed.
 fn programs() -> Option<PathBuf> {
+    if let Some(named) = env::var_os("TOURBILLON_TEST_POSTGRES_BIN") {
+        let named = PathBuf::from(named);
+        assert!(named.join("initdb").exists(), "TOURBILLON_TEST_POSTGRES_BIN: there is no {}/initdb", named.display());
+        return Some(named);
+    }
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
     let newest = versions.filter(|path| path.join("bin/initdb").exists()).max_by_key(number)?;
     Some(newest.join("bin"))
-}
-
-/// Makes a directory whose name is short: the name of a socket has at most 107 bytes.
-fn temporary_directory() -> PathBuf {
-    for number in 0.. {
-        let path = Path::new("/tmp").join(format!("tourbillon-pg-{}-{number}", std::process::id()));
-        match fs::create_dir(&path) {
-            Ok(()) => {
-                fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("the directory is ours");
-                return path;
-            }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => panic!("{}: {error}", path.display()),
-        }
-    }
-    unreachable!("some name is free")
-}
-
-/// Returns the user and group that the server runs as, if this process is root: PostgreSQL refuses to run as root.
-fn unprivileged_user(directory: &Path) -> Option<(u32, u32)> {
-    if fs::metadata(directory).expect("the directory is there").uid() != 0 {
-        return None;
-    }
-    let users = fs::read_to_string("/etc/passwd").expect("a Unix has users");
-    let user = |name: &str| {
-        let line = users.lines().find(|line| line.starts_with(&format!("{name}:")))?;
-        let mut fields = line.split(':').skip(2).map(str::parse::<u32>);
-        Some((fields.next()?.ok()?, fields.next()?.ok()?))
-    };
-    let (uid, gid) = user("postgres").or_else(|| user("nobody")).expect("there is a user other than root");
-    chown(directory, Some(uid), Some(gid)).expect("root can give a directory away");
-    Some((uid, gid))
-}
-
-fn as_user(command: &mut Command, user: Option<(u32, u32)>) -> &mut Command {
-    match user {
-        Some((uid, gid)) => command.uid(uid).gid(gid),
-        None => command,
-    }
 }
