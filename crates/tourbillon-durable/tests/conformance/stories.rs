@@ -293,6 +293,11 @@ fn retries_and_dead_letters(store: &dyn Store) {
     assert_eq!(letter(false), WriteAnswer::DeadLetter(Some(None)));
     assert_eq!(ask(|reply| store.get(row.id.timer, reply)).unwrap(), []);
     assert_eq!(cancel_key(store, "k"), counts(1, 0, 0), "the key is the newer timer's");
+    // Of an error as much is kept as a row may have besides what was asked for.
+    let (row, _) = take(store, &owner, arm(store, 4, past("mail", 0)));
+    finish(store, &row, retry(&"\u{20ac}".repeat(1_000_000))).unwrap().expect("attempts are left");
+    let row = &ask(|reply| store.get(row.id.timer, reply)).unwrap()[0];
+    assert_eq!(row.last_error, Some("\u{20ac}".repeat(8 * 1024 / 3)));
 }
 
 fn stale_deliveries(store: &dyn Store) {
