@@ -231,8 +231,9 @@ pub struct Wakeup {
 #[derive(Debug)]
 pub struct Core {
     config: CoreConfig,
+    /// A lane stays, closed, when its handler is removed.
     lanes: BTreeMap<String, Lane>,
-    /// The keys of `lanes`.
+    /// The keys of the open lanes.
     kinds: BTreeSet<String>,
     owned: OwnedShards,
     deliveries: Deliveries,
@@ -287,7 +288,7 @@ impl Core {
         let mut steady = |at: Option<Duration>| wakeup.steady = earlier(wakeup.steady, at);
         steady(self.deliveries.next_wakeup());
         if self.may_claim() {
-            for (_, lane) in self.lanes.iter().filter(|(kind, _)| self.owned.serves(kind)) {
+            for (_, lane) in self.lanes.iter().filter(|(kind, lane)| lane.is_open() && self.owned.serves(kind)) {
                 let of_lane = lane.next_wakeup();
                 wakeup.steady = earlier(wakeup.steady, of_lane.steady);
                 wakeup.store = earlier(wakeup.store, of_lane.store);
@@ -335,7 +336,7 @@ impl Core {
             Input::Paused(is_paused) => (self.is_paused, self.paused_at) = (is_paused, Some(now.steady)),
             Input::Registered { kind, limit: 0 } => {
                 self.kinds.remove(&kind);
-                self.lanes.remove(&kind);
+                self.lanes.get_mut(&kind).into_iter().for_each(Lane::close);
             }
             Input::Registered { kind, limit } => {
                 self.kinds.insert(kind.clone());
@@ -380,7 +381,7 @@ impl Core {
     }
 
     fn scan(&mut self, now: Now) {
-        for (kind, lane) in self.lanes.iter_mut().filter(|(kind, _)| self.owned.serves(kind)) {
+        for (kind, lane) in self.lanes.iter_mut().filter(|(kind, lane)| lane.is_open() && self.owned.serves(kind)) {
             if let Some(shards) = lane.wants_orphans(now, kind, &self.owned) {
                 let limit = self.config.page;
                 self.actions.push(Action::Orphans { kind: kind.clone(), shards, limit });
@@ -457,13 +458,9 @@ impl Core {
 
     fn claim_answered(&mut self, now: Now, tag: &ClaimTag, answer: ClaimAnswer) {
         let may_claim = self.may_claim();
-        let Some(lane) = self.lanes.get_mut(&tag.kind) else {
-            // The handler was taken away in the meantime: another node may have one.
-            if let ClaimAnswer::Claimed { row, .. } = answer {
-                self.give_back(now, row, Duration::ZERO);
-            }
-            return;
-        };
+        let Some(lane) = self.lanes.get_mut(&tag.kind) else { return };
+        // If the handler was taken away in the meantime, another node may have one.
+        let has_handler = lane.is_open();
         match answer {
             ClaimAnswer::Claimed { row, next: armed } => {
                 lane.claimed(&tag.entry);
@@ -475,7 +472,7 @@ impl Core {
                     let after = self.config.retry.saturating_mul(1 << row.returned.min(LATE_DOUBLINGS));
                     return self.give_back(now, row, after);
                 }
-                if !(may_claim && self.owned.may_deliver(&row, now.steady)) {
+                if !(may_claim && has_handler && self.owned.may_deliver(&row, now.steady)) {
                     return self.give_back(now, row, Duration::ZERO);
                 }
                 let id = DeliveryId(next(&mut self.next_number));
