@@ -41,8 +41,8 @@ impl BlockingTimers {
         Timers::builder().open_blocking(directory)
     }
 
-    /// Opens the timers in a PostgreSQL database: [`Timers::connect`]. It needs no Tokio runtime, because it starts one that ends with the
-    /// timers, and runs handlers on it.
+    /// Opens the timers in a PostgreSQL database: [`Timers::connect`]. It needs no Tokio runtime, because it starts its own, which end
+    /// with the timers: one has the connections, and handlers run on the other.
     ///
     /// # Errors
     /// Those of [`Timers::connect`].

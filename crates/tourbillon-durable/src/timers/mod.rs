@@ -165,7 +165,10 @@ impl Timers {
         Timers::builder().connect(url).await
     }
 
-    /// Returns the same timers for code that is not `async`.
+    /// Returns the same timers for code that is not `async`: each call blocks its thread.
+    ///
+    /// The store's own threads answer, except with [`connect`](Timers::connect): there the connections need the threads of the caller's Tokio runtime. Calls
+    /// that block all of these, of which a current-thread runtime has one, wait for ever, so `async` code and handlers on it do not make them.
     #[must_use]
     pub fn blocking(&self) -> BlockingTimers {
         BlockingTimers::new(self.clone())
