@@ -83,6 +83,8 @@ impl BlockingTimers {
         get_key(namespace: &str, key: &str) -> Option<TimerRow>;
         /// Returns a page of timers: [`Timers::list`].
         list(filter: ListFilter, cursor: Option<Cursor>, limit: usize) -> ListPage;
+        /// Returns the timers that are delivered first: [`Timers::upcoming`].
+        upcoming(filter: ListFilter, limit: usize) -> Vec<TimerRow>;
         /// Returns how occurrences of a timer ended: [`Timers::history`].
         history(id: TimerId) -> Vec<HistoryEntry>;
         /// Returns how many timers there are: [`Timers::counts`].

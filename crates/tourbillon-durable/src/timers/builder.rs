@@ -17,6 +17,9 @@ use crate::core::{CoreConfig, Input};
 use crate::spec::{HIGHEST_PAYLOAD_LIMIT, Limits};
 use crate::store::{NodeId, Store};
 
+/// The longest lease: the clocks of nodes have room for it beyond their times.
+const LONGEST_LEASE: Duration = Duration::from_secs(365 * 86_400);
+
 /// Options of [`Timers`].
 #[must_use]
 pub struct TimersBuilder {
@@ -67,15 +70,16 @@ impl TimersBuilder {
     }
 
     /// Sets how long a delivery may take before its lease is renewed, or, if its process is dead, before it is delivered again. 30 s by
-    /// default.
+    /// default, 10 ms at least and 365 days at most.
     pub fn delivery_lease(mut self, lease: Duration) -> TimersBuilder {
-        self.delivery_lease = lease.max(Duration::from_millis(10));
+        self.delivery_lease = lease.clamp(Duration::from_millis(10), LONGEST_LEASE);
         self
     }
 
-    /// Sets after which time without a sign of life the timers of a node are taken over by others. 10 s by default.
+    /// Sets after which time without a sign of life the timers of a node are taken over by others. 10 s by default,
+    /// 100 ms at least and 365 days at most.
     pub fn node_lease(mut self, lease: Duration) -> TimersBuilder {
-        self.node_lease = lease.max(Duration::from_millis(100));
+        self.node_lease = lease.clamp(Duration::from_millis(100), LONGEST_LEASE);
         self
     }
 

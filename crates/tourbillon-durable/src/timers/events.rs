@@ -84,6 +84,9 @@ pub enum Event {
     Lagged(u64),
 }
 
+/// The most events that wait for a subscriber: there is memory for all of them from the beginning.
+const MOST_EVENTS: usize = 65_536;
+
 /// The events of this process from the moment of the subscription on. Made by [`Timers::events`].
 #[derive(Debug)]
 pub struct Events {
@@ -98,13 +101,13 @@ pub(super) struct Subscriber {
 }
 
 impl Timers {
-    /// Subscribes to what happens to timers in this process. Up to `capacity` events wait for the subscriber; if it is slower, it is told how many it
-    /// has lost, and nothing else waits for it.
+    /// Subscribes to what happens to timers in this process. Up to `capacity` events, at most 65,536, wait for the subscriber; if it is slower, it is
+    /// told how many it has lost, and nothing else waits for it.
     ///
     /// # Errors
     /// The node has ended.
     pub fn events(&self, capacity: usize) -> Result<Events, TimersError> {
-        let (sender, events) = async_channel::bounded(capacity.max(1));
+        let (sender, events) = async_channel::bounded(capacity.clamp(1, MOST_EVENTS));
         let lost = Arc::new(AtomicU64::new(0));
         self.send(Message::Subscribe(Subscriber { events: sender, lost: Arc::clone(&lost) }))?;
         Ok(Events { events, lost })

@@ -47,10 +47,10 @@ impl EmbeddedOptions {
         self
     }
 
-    /// Sets how many bytes are collected in memory before they are written to a table. 32 MiB by default, 1 MiB at least. Up to five times
-    /// as much is in memory while more is written than the disk takes.
+    /// Sets how many bytes are collected in memory before they are written to a table. 32 MiB by default, 1 MiB at least and 1 GiB at most. Up
+    /// to five times as much is in memory while more is written than the disk takes.
     pub fn write_buffer(mut self, bytes: u64) -> EmbeddedOptions {
-        self.write_buffer = bytes.max(MIB);
+        self.write_buffer = bytes.clamp(MIB, 1024 * MIB);
         self
     }
 
@@ -68,7 +68,8 @@ impl EmbeddedOptions {
         self
     }
 
-    /// Sets the clock of the store. The system's clock by default.
+    /// Sets the clock of the store. The system's clock by default. This is for tests of a store: [`Timers`](crate::Timers) waits by the system's
+    /// clock. With a clock that is ahead of that one its timers are late; with one that is behind it asks for them in vain until they are due.
     pub fn clock(mut self, clock: impl Fn() -> StoreTime + Send + Sync + 'static) -> EmbeddedOptions {
         self.clock = Arc::new(clock);
         self
