@@ -54,7 +54,8 @@ pub const DEFAULT_CONCURRENCY: usize = 256;
 
 /// Timers that outlive their process.
 ///
-/// Clones are handles to the same timers. The futures can be awaited under any executor.
+/// Clones are handles to the same timers. The futures can be awaited under any executor. Without [`shutdown`](Timers::shutdown) the node ends when
+/// the last handle is dropped. A handler that has a clone is such a handle, so then only a shutdown ends the node.
 ///
 /// ```
 /// use std::sync::mpsc::channel;
@@ -244,10 +245,12 @@ impl Timers {
         Ok(counts.collect())
     }
 
-    /// Gives a pending timer another due time; with `if_version` only if it was not changed since.
+    /// Gives a pending timer, by its id or key, another due time; with `if_version` only if it was not changed since. A [`FirstDue::At`] takes
+    /// `StoreTime::try_from(time)?` of a `SystemTime`; [`FirstDue::Next`] is for timers that repeat.
     ///
     /// # Errors
-    /// No such timer is pending, it is being delivered, it has another version, the time is out of range, or the store failed.
+    /// No such timer is pending, or the target is a name; it is being delivered, it has another version, the time is out of range, or the store
+    /// failed.
     pub async fn reschedule(
         &self,
         target: Target,
