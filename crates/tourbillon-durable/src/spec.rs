@@ -139,7 +139,7 @@ impl NewTimer {
     }
 
     /// Describes a timer of this kind that is due at the times of a cron line in a zone of the IANA time zone database. A zone that the
-    /// line itself names (`CRON_TZ=`) has precedence.
+    /// line itself names (`CRON_TZ=`) has precedence. [`tourbillon::Cron`] describes the lines, and what they mean when clocks are changed for summer.
     pub fn cron(kind: impl Into<String>, line: impl Into<String>, zone: impl Into<String>) -> NewTimer {
         let recurrence = Recurrence::Cron { line: line.into(), zone: zone.into() };
         NewTimer::new(kind, Ok(FirstDue::Next), recurrence)

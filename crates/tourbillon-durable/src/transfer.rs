@@ -263,7 +263,15 @@ impl<'i> ExportReader<'i> {
             }
             Ok(ExportLine::Last(last)) => {
                 self.is_complete = true;
-                if last == self.sums.last_line() { Ok(None) } else { Err(TransferError::Changed) }
+                if last != self.sums.last_line() {
+                    return Err(TransferError::Changed);
+                }
+                // Another export behind this one would be passed over.
+                if self.next_line()?.trim().is_empty() {
+                    Ok(None)
+                } else {
+                    Err(self.bad("something follows the last line"))
+                }
             }
             Err(error) => Err(self.bad(&error.to_string())),
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tourbillon_durable::core::{Action, Core, CoreConfig, Input, Now, StoreRequest, Wakeup};
+use tourbillon_durable::core::{Action, Core, CoreConfig, DeliveryId, Input, Now, StoreRequest, Wakeup};
 use tourbillon_durable::store::{
     CreateOp, DuePage, DueQuery, Heartbeat, MemoryTables, NodeId, Ownership, ShardId, StoreTraits, Verdict, WriteOp,
     is_pull_fence,
@@ -393,4 +393,123 @@ fn d47_o6_what_a_node_asks_for_no_more_is_not_told_of() {
     let span = (span.1, Duration::from_secs(600));
     assert_eq!(tells(pass(&mut core, span, off, fails)), 0);
     assert!(core.failing().is_none());
+}
+
+/// A store of one shard with rows that are due, and what the core does with it.
+struct DueRows {
+    tables: MemoryTables,
+    core: Core,
+    delivered: Vec<DeliveryId>,
+}
+
+impl DueRows {
+    /// Returns a core that knows none of the rows.
+    fn new() -> DueRows {
+        let mut tables = MemoryTables::new(1);
+        let owner = NodeId(TimerId::from_u128(1).as_uuid());
+        let lease = Duration::from_secs(3600);
+        tables.heartbeat(&Heartbeat { node: owner, lease, release: Vec::new(), kinds: None }, NOW);
+        DueRows { tables, core: idle_core(false, Some(StoreTime::MAX)), delivered: Vec::new() }
+    }
+
+    fn create(&mut self, number: u128) {
+        let (spec, on_conflict) = NewTimer::after("mail", Duration::ZERO).check(Default::default()).unwrap();
+        let create = CreateOp { id: TimerId::from_u128(number), spec: Arc::new(spec), on_conflict };
+        self.tables.write(vec![WriteOp::Create(create)], NOW).unwrap();
+    }
+
+    /// Tells the core something, and returns what it does.
+    fn tell(&mut self, input: Input) -> Vec<Action> {
+        self.core.handle(Now { store: NOW, steady: Duration::ZERO }, input)
+    }
+
+    /// Tells the core that there is a handler with this limit, or none, and returns what it does.
+    fn register(&mut self, limit: usize) -> Vec<Action> {
+        self.tell(Input::Registered { kind: "mail".into(), limit })
+    }
+
+    /// Answers the core until it has nothing to do but to wait for handlers.
+    fn answer(&mut self, mut actions: Vec<Action>) {
+        while let Some(action) = actions.pop() {
+            let input = match action {
+                Action::Scan(scan, query) => self.scanned(scan, &query),
+                Action::Orphans { kind, .. } => Input::OrphansFound { kind, result: Ok(Vec::new()) },
+                Action::Write(tag, op) => Input::Written(tag, Ok(self.tables.write(vec![op], NOW).unwrap().remove(0))),
+                Action::Deliver(id, _) => {
+                    self.delivered.push(id);
+                    continue;
+                }
+                other => panic!("there is nothing else to do: {other:?}"),
+            };
+            actions.extend(self.tell(input));
+        }
+    }
+
+    fn scanned(&self, scan: u64, query: &DueQuery) -> Input {
+        Input::Scanned { kind: query.kind.clone(), scan, result: Ok(self.tables.due(query)) }
+    }
+}
+
+#[test]
+fn p7_a_handler_that_is_registered_again_has_no_more_deliveries_than_its_limit() {
+    let mut rows = DueRows::new();
+    (1..=3).for_each(|number| rows.create(number));
+    for _ in 0..3 {
+        assert_eq!(rows.register(0), []);
+        let actions = rows.register(1);
+        rows.answer(actions);
+        assert_eq!(rows.delivered.len(), 1, "the first delivery has not ended");
+    }
+    for ended in 1..=3 {
+        let actions = rows.tell(Input::HandlerDone(rows.delivered[ended - 1], Verdict::Done));
+        rows.answer(actions);
+        assert_eq!(rows.delivered.len(), (ended + 1).min(3));
+    }
+    assert_eq!(rows.core.deliveries(), 0);
+}
+
+#[test]
+fn d45_an_answer_for_a_handler_that_was_removed_is_not_taken_for_one_to_the_next_handler() {
+    let mut rows = DueRows::new();
+    let scan_of = |actions: Vec<Action>| {
+        let scan = |action| if let Action::Scan(scan, query) = action { Some((scan, query)) } else { None };
+        actions.into_iter().find_map(scan).expect("the core looks for rows")
+    };
+    rows.register(0);
+    let (old, query) = scan_of(rows.register(1));
+    let before = rows.scanned(old, &query);
+    rows.register(0);
+    // Nobody wants the notice of this row.
+    rows.create(1);
+    let (new, query) = scan_of(rows.register(1));
+    let actions = rows.tell(before);
+    rows.answer(actions);
+    let after = rows.scanned(new, &query);
+    let actions = rows.tell(after);
+    rows.answer(actions);
+    assert_eq!(rows.delivered.len(), 1, "the row is found");
+}
+
+#[test]
+fn d53_q3_a_claim_that_is_answered_after_its_handler_was_removed_is_given_back() {
+    let mut rows = DueRows::new();
+    rows.create(1);
+    rows.register(0);
+    let claim = |action: &Action| matches!(action, Action::Write(_, WriteOp::Claim(_)));
+    let mut actions = rows.register(1);
+    while !actions.iter().any(claim) {
+        let Some(Action::Scan(scan, query)) = actions.into_iter().find(|action| matches!(action, Action::Scan(..)))
+        else {
+            panic!("the core looks for rows")
+        };
+        let page = rows.scanned(scan, &query);
+        actions = rows.tell(page);
+    }
+    rows.register(0);
+    rows.answer(actions);
+    assert_eq!((rows.delivered.len(), rows.core.deliveries()), (0, 0));
+    assert_eq!(rows.core.rows_in_memory(), 0);
+    let actions = rows.register(1);
+    rows.answer(actions);
+    assert_eq!(rows.delivered.len(), 1);
 }

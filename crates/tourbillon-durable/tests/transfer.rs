@@ -106,6 +106,7 @@ fn q8_o4_a_file_that_is_no_whole_export_is_an_error_that_says_where() {
     assert_eq!(check(&text[..text.len() - lines[4].len() - 20]), TransferError::Incomplete(2));
     assert_eq!(check(&format!("{}\n{}\n{}\n", lines[0], lines[1], lines[4])), TransferError::Changed);
     assert_eq!(check(&text.replacen("\"attempt\":0", "\"attempt\":1", 1)), TransferError::Changed);
+    assert!(matches!(check(&format!("{text}{text}")), TransferError::BadLine { line: 6, .. }), "two exports");
     assert!(matches!(check(&text.replacen("\"mail\"", "\"<b>\"", 1)), TransferError::BadLine { line: 2, .. }));
     assert!(matches!(check(&format!("{}\nnonsense\n", lines[0])), TransferError::BadLine { line: 2, .. }));
     assert!(matches!(check(&text.replacen("\"payload\":\"\"", "\"payload\":\"?\"", 1)), TransferError::BadLine { .. }));

@@ -7,7 +7,7 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use tourbillon_durable::transfer;
 
-use super::target::{OpenStore, ask, is_address, without_password};
+use super::target::{OpenStore, ask, is_address};
 use super::{CopyOptions, ExportOptions, ImportOptions, RestoreOptions, Store};
 use crate::text;
 
@@ -108,8 +108,7 @@ pub(super) fn import(options: &ImportOptions) -> Result<(), String> {
         }
     }
     if !options.resume {
-        let store = without_password(&options.store.store);
-        println!("The store is paused. When it may deliver: tourbillon durable resume {store}");
+        println!("The store is paused. When it may deliver: {}", options.store.resume_command());
     }
     Ok(())
 }

@@ -13,6 +13,9 @@ use tourbillon_durable::store::Store;
 
 use self::target::{OpenStore, ask, without_password};
 
+/// The schema of a store in PostgreSQL, unless another is named.
+const DEFAULT_SCHEMA: &str = "tourbillon";
+
 #[derive(Subcommand)]
 pub(crate) enum DurableCommand {
     /// Shows what a store has: timers, dead letters, kinds that wait for a handler, and whether it is paused.
@@ -37,7 +40,7 @@ pub(crate) struct StoreOptions {
     #[arg(value_name = "DIR|URL")]
     store: String,
     /// The schema of a store in PostgreSQL.
-    #[arg(long, value_name = "NAME", default_value = "tourbillon")]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_SCHEMA)]
     schema: String,
 }
 

@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use tourbillon_durable::StoreError;
 use tourbillon_durable::store::{EmbeddedStore, PostgresOptions, PostgresStore, Reply, Store};
 
-use super::StoreOptions;
+use super::{DEFAULT_SCHEMA, StoreOptions};
 
 /// An open store without a node.
 pub(super) struct OpenStore {
@@ -90,7 +90,8 @@ fn explain(error: &StoreError) -> String {
 
 /// Returns whether the text names a server and not a directory.
 pub(super) fn is_address(store: &str) -> bool {
-    ["postgres://", "postgresql://", "host="].iter().any(|start| store.starts_with(start))
+    let parameters = ["host=", "hostaddr=", "port=", "user=", "password=", "dbname="];
+    ["postgres://", "postgresql://"].iter().chain(&parameters).any(|start| store.starts_with(start))
 }
 
 /// Returns the address without its password.
@@ -112,6 +113,18 @@ pub(super) fn without_password(store: &str) -> String {
     }
 }
 
+impl StoreOptions {
+    /// Returns the command that ends the pause of the store, without a password.
+    pub(super) fn resume_command(&self) -> String {
+        let store = without_password(&self.store);
+        let schema = match &*self.schema {
+            DEFAULT_SCHEMA => String::new(),
+            schema => format!(" --schema {schema}"),
+        };
+        format!("tourbillon durable resume {store}{schema}")
+    }
+}
+
 /// Calls a store and waits for its reply.
 pub(super) fn ask<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, String> {
     let (sender, receiver) = channel();
@@ -122,6 +135,24 @@ pub(super) fn ask<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_is_told_from_a_directory_by_how_its_address_begins() {
+        let addresses =
+            ["postgres://host/app", "postgresql://host", "host=/run", "user=me host=/run", "dbname=app host=db"];
+        assert!(addresses.into_iter().all(is_address));
+        assert!(!["", "timers", "/var/lib/host=7/timers", "./user=me", "hosts"].into_iter().any(is_address));
+    }
+
+    #[test]
+    fn a_resume_is_told_with_the_schema_if_it_is_not_the_usual_one() {
+        let resume = |store: &str, schema: &str| {
+            StoreOptions { store: store.to_owned(), schema: schema.to_owned() }.resume_command()
+        };
+        assert_eq!(resume("timers", "tourbillon"), "tourbillon durable resume timers");
+        let (told, shown) = (resume("postgres://me:secret@db/app", "shop"), "postgres://me@db/app --schema shop");
+        assert_eq!(told, format!("tourbillon durable resume {shown}"));
+    }
 
     #[test]
     fn a_password_is_not_shown() {

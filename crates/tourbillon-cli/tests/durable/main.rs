@@ -62,6 +62,20 @@ fn o4_a_store_is_inspected_backed_up_restored_and_resumed() {
 }
 
 #[test]
+fn o4_a_copy_may_be_named_by_a_path_beside_the_working_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(&directory.path().join("timers"));
+    for arguments in [["backup", "timers", "copy"], ["restore", "copy", "restored"], ["backup", "timers", "a/b/c"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tourbillon"));
+        let output = command.arg("durable").args(arguments).current_dir(directory.path()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    for copy in ["copy", "restored", "a/b/c"] {
+        assert_eq!(inspected(directory.path().join(copy).to_str().unwrap())["armed"], 30);
+    }
+}
+
+#[test]
 fn o4_timers_are_exported_and_imported() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();

@@ -19,7 +19,7 @@ const AFTER_EARLY: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct Lane {
     config: CoreConfig,
-    /// The most claims and deliveries at the same time.
+    /// The most claims and deliveries at the same time; zero while there is no handler.
     limit: usize,
     /// Claims that were sent and deliveries that have begun.
     busy: usize,
@@ -74,6 +74,23 @@ impl Lane {
 
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
+    }
+
+    /// Forgets all rows, because there is no handler any more. What is claimed and delivered counts on, so that the next handler has no more than its
+    /// limit (P7), and so do the numbers of scans, so that an answer that is on its way is not taken for that to a later scan (D45).
+    pub(super) fn close(&mut self) {
+        self.limit = 0;
+        self.busy = self.busy.saturating_sub(self.unanswered.len());
+        self.unanswered.clear();
+        self.known.clear();
+        self.wheel = Wheel::new();
+        self.ready.clear();
+        self.owner_changed();
+    }
+
+    /// Returns whether there is a handler.
+    pub(super) fn is_open(&self) -> bool {
+        self.limit > 0
     }
 
     pub(super) fn len(&self) -> usize {
@@ -186,8 +203,10 @@ impl Lane {
     /// Has a row claimed once more when the store's clock has come so far.
     pub(super) fn claim_was_early(&mut self, entry: &DueEntry, wake: StoreTime, now: Now) {
         self.claim_ended(entry);
-        let wake = wake.max(now.store.saturating_add(AFTER_EARLY));
-        self.insert(DueEntry { wake, ..*entry });
+        if self.is_open() {
+            let wake = wake.max(now.store.saturating_add(AFTER_EARLY));
+            self.insert(DueEntry { wake, ..*entry });
+        }
     }
 
     /// Returns the rows whose claims are to be sent again.
@@ -197,7 +216,11 @@ impl Lane {
 
     /// Has the same claim sent again.
     pub(super) fn claim_failed(&mut self, entry: DueEntry, sent: SentClaim, at: Duration) {
-        self.unanswered.push((at, entry, sent));
+        if self.is_open() {
+            self.unanswered.push((at, entry, sent));
+        } else {
+            self.claim_ended(&entry);
+        }
     }
 
     pub(super) fn next_wakeup(&self) -> Wakeup {
@@ -263,9 +286,10 @@ impl Lane {
 
     /// Forgets the claim of a row, and takes a newer version of the row that was noticed meanwhile.
     fn forget_claim(&mut self, entry: &DueEntry) {
-        if let Some(KnownRow { place: RowPlace::Claiming(Some(newer)), .. }) = self.known.remove(&entry.id) {
-            self.notice(newer);
-        }
+        let Some(KnownRow { place: RowPlace::Claiming(newer), .. }) = self.known.get_mut(&entry.id) else { return };
+        let newer = newer.take();
+        self.known.remove(&entry.id);
+        newer.into_iter().for_each(|newer| self.notice(newer));
     }
 
     /// Forgets the latest rows if there are too many (Q5): a later scan finds them again.

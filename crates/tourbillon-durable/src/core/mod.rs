@@ -248,8 +248,9 @@ pub struct Wakeup {
 #[derive(Debug)]
 pub struct Core {
     config: CoreConfig,
+    /// A lane stays, closed, when its handler is removed.
     lanes: BTreeMap<String, Lane>,
-    /// The keys of `lanes`.
+    /// The keys of the open lanes.
     kinds: BTreeSet<String>,
     owned: OwnedShards,
     deliveries: Deliveries,
@@ -306,7 +307,7 @@ impl Core {
         let mut steady = |at: Option<Duration>| wakeup.steady = earlier(wakeup.steady, at);
         steady(self.deliveries.next_wakeup());
         if self.may_claim() {
-            for (_, lane) in self.lanes.iter().filter(|(kind, _)| self.owned.serves(kind)) {
+            for (_, lane) in self.lanes.iter().filter(|(kind, lane)| lane.is_open() && self.owned.serves(kind)) {
                 let of_lane = lane.next_wakeup();
                 wakeup.steady = earlier(wakeup.steady, of_lane.steady);
                 wakeup.store = earlier(wakeup.store, of_lane.store);
@@ -360,8 +361,10 @@ impl Core {
             Input::Paused(is_paused) => (self.is_paused, self.paused_at) = (is_paused, Some(now.steady)),
             Input::Registered { kind, limit: 0 } => {
                 self.kinds.remove(&kind);
-                let lane = self.lanes.remove(&kind);
-                lane.iter().flat_map(Lane::unanswered).for_each(|id| self.failing.forget(&RequestKey::Claim(id)));
+                if let Some(lane) = self.lanes.get_mut(&kind) {
+                    lane.unanswered().for_each(|id| self.failing.forget(&RequestKey::Claim(id)));
+                    lane.close();
+                }
                 self.failing.keep_reads(|other| *other != kind);
             }
             Input::Registered { kind, limit } => {
@@ -373,14 +376,14 @@ impl Core {
             Input::Hinted => self.lanes.values_mut().for_each(Lane::scan_again),
             Input::Written(tag, result) => self.written(now, tag, result),
             Input::Scanned { kind, scan, result } => {
-                if self.lanes.contains_key(&kind) {
+                if self.kinds.contains(&kind) {
                     let again = self.ended(now, RequestKey::Scan(kind.clone()), result.as_ref().err());
                     let lane = self.lanes.get_mut(&kind);
                     lane.into_iter().for_each(|lane| lane.scanned(now, scan, result.as_ref().map_err(|_| again)));
                 }
             }
             Input::OrphansFound { kind, result } => {
-                if self.lanes.contains_key(&kind) {
+                if self.kinds.contains(&kind) {
                     let again = self.ended(now, RequestKey::Orphans(kind.clone()), result.as_ref().err());
                     let lane = self.lanes.get_mut(&kind);
                     lane.into_iter().for_each(|lane| lane.orphans_found(now, result.as_ref().map_err(|_| again)));
@@ -420,7 +423,7 @@ impl Core {
     }
 
     fn scan(&mut self, now: Now) {
-        for (kind, lane) in self.lanes.iter_mut().filter(|(kind, _)| self.owned.serves(kind)) {
+        for (kind, lane) in self.lanes.iter_mut().filter(|(kind, lane)| lane.is_open() && self.owned.serves(kind)) {
             if let Some(shards) = lane.wants_orphans(now, kind, &self.owned) {
                 let limit = self.config.page;
                 self.actions.push(Action::Orphans { kind: kind.clone(), shards, limit });
@@ -501,13 +504,9 @@ impl Core {
 
     fn claim_answered(&mut self, now: Now, tag: &ClaimTag, answer: ClaimAnswer) {
         let may_claim = self.may_claim();
-        let Some(lane) = self.lanes.get_mut(&tag.kind) else {
-            // The handler was taken away in the meantime: another node may have one.
-            if let ClaimAnswer::Claimed { row, .. } = answer {
-                self.give_back(now, row, Duration::ZERO);
-            }
-            return;
-        };
+        let Some(lane) = self.lanes.get_mut(&tag.kind) else { return };
+        // If the handler was taken away in the meantime, another node may have one.
+        let has_handler = lane.is_open();
         match answer {
             ClaimAnswer::Claimed { row, next: armed } => {
                 lane.claimed(&tag.entry);
@@ -519,7 +518,7 @@ impl Core {
                     let after = self.config.retry.saturating_mul(1 << row.returned.min(LATE_DOUBLINGS));
                     return self.give_back(now, row, after);
                 }
-                if !(may_claim && self.owned.may_deliver(&row, now.steady)) {
+                if !(may_claim && has_handler && self.owned.may_deliver(&row, now.steady)) {
                     return self.give_back(now, row, Duration::ZERO);
                 }
                 let id = DeliveryId(next(&mut self.next_number));
@@ -564,11 +563,17 @@ impl Core {
 
     fn write_failed(&mut self, now: Now, tag: WriteTag, error: StoreError) {
         let is_wanted = match &tag {
-            WriteTag::Claim(tag) => self.lanes.contains_key(&tag.kind),
+            WriteTag::Claim(tag) => self.kinds.contains(&tag.kind),
             WriteTag::Finish(id) => self.has_delivery(*id),
             WriteTag::Extend(id) => self.deliveries.is_handled(*id),
         };
         if !is_wanted {
+            // The claim of a kind without a handler is over.
+            if let WriteTag::Claim(tag) = tag
+                && let Some(lane) = self.lanes.get_mut(&tag.kind)
+            {
+                lane.claim_failed(tag.entry, tag.sent, now.steady);
+            }
             return self.note_failure(&error);
         }
         let again = self.ended(now, tag.key(), Some(&error));

@@ -33,8 +33,9 @@ impl MemoryStore {
         MemoryStore::with_clock(1, || StoreTime::try_from(SystemTime::now()).unwrap_or(StoreTime::ZERO))
     }
 
-    /// Returns an empty store with so many shards, on a clock of the caller's.
+    /// Returns an empty store with so many shards, one at least, on a clock of the caller's.
     pub fn with_clock(shards: u16, clock: impl Fn() -> StoreTime + Send + Sync + 'static) -> MemoryStore {
+        let shards = shards.max(1);
         let tables = Arc::new(Mutex::new(Some(MemoryTables::new(shards))));
         MemoryStore { tables, clock: Arc::new(clock), shards }
     }

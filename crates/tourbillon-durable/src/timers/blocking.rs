@@ -41,8 +41,8 @@ impl BlockingTimers {
         Timers::builder().open_blocking(directory)
     }
 
-    /// Opens the timers in a PostgreSQL database: [`Timers::connect`]. It needs no Tokio runtime, because it starts one that ends with the
-    /// timers, and runs handlers on it.
+    /// Opens the timers in a PostgreSQL database: [`Timers::connect`]. It needs no Tokio runtime, because it starts its own, which end
+    /// with the timers: one has the connections, and handlers run on the other.
     ///
     /// # Errors
     /// Those of [`Timers::connect`].
@@ -83,6 +83,8 @@ impl BlockingTimers {
         get_key(namespace: &str, key: &str) -> Option<TimerRow>;
         /// Returns a page of timers: [`Timers::list`].
         list(filter: ListFilter, cursor: Option<Cursor>, limit: usize) -> ListPage;
+        /// Returns the timers that are delivered first: [`Timers::upcoming`].
+        upcoming(filter: ListFilter, limit: usize) -> Vec<TimerRow>;
         /// Returns how occurrences of a timer ended: [`Timers::history`].
         history(id: TimerId) -> Vec<HistoryEntry>;
         /// Returns how many timers there are: [`Timers::counts`].

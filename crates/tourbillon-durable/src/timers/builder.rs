@@ -17,6 +17,9 @@ use crate::core::{CoreConfig, Input};
 use crate::spec::{HIGHEST_PAYLOAD_LIMIT, Limits};
 use crate::store::{NodeId, Store};
 
+/// The longest lease: the clocks of nodes have room for it beyond their times.
+const LONGEST_LEASE: Duration = Duration::from_secs(365 * 86_400);
+
 /// Options of [`Timers`].
 #[must_use]
 pub struct TimersBuilder {
@@ -29,9 +32,9 @@ pub struct TimersBuilder {
     threads: usize,
     spawn: Option<SpawnFn>,
     max_clock_skew: Duration,
-    /// A runtime that only these timers use: it ends with their node.
+    /// Runtimes that only these timers use: they end with their node.
     #[cfg(feature = "postgres")]
-    own_runtime: Option<OwnRuntime>,
+    own_runtimes: Vec<OwnRuntime>,
 }
 
 impl Default for TimersBuilder {
@@ -47,7 +50,7 @@ impl Default for TimersBuilder {
             spawn: None,
             max_clock_skew: Duration::from_secs(60),
             #[cfg(feature = "postgres")]
-            own_runtime: None,
+            own_runtimes: Vec::new(),
         }
     }
 }
@@ -67,15 +70,16 @@ impl TimersBuilder {
     }
 
     /// Sets how long a delivery may take before its lease is renewed, or, if its process is dead, before it is delivered again. 30 s by
-    /// default.
+    /// default, 10 ms at least and 365 days at most.
     pub fn delivery_lease(mut self, lease: Duration) -> TimersBuilder {
-        self.delivery_lease = lease.max(Duration::from_millis(10));
+        self.delivery_lease = lease.clamp(Duration::from_millis(10), LONGEST_LEASE);
         self
     }
 
-    /// Sets after which time without a sign of life the timers of a node are taken over by others. 10 s by default.
+    /// Sets after which time without a sign of life the timers of a node are taken over by others. 10 s by default,
+    /// 100 ms at least and 365 days at most.
     pub fn node_lease(mut self, lease: Duration) -> TimersBuilder {
-        self.node_lease = lease.max(Duration::from_millis(100));
+        self.node_lease = lease.clamp(Duration::from_millis(100), LONGEST_LEASE);
         self
     }
 
@@ -162,21 +166,23 @@ impl TimersBuilder {
         self.build(store)
     }
 
-    /// Opens the timers in a PostgreSQL database on a Tokio runtime of their own, as [`BlockingTimers::connect`] does, with options of the
-    /// store. The runtime has as many threads as [`threads`](TimersBuilder::threads) says.
+    /// Opens the timers in a PostgreSQL database on Tokio runtimes of their own, as [`BlockingTimers::connect`] does, with options of the
+    /// store. One runtime has the connections. Handlers run on another, which has as many threads as [`threads`](TimersBuilder::threads) says, so
+    /// that a handler may block its thread with a call of [`BlockingTimers`].
     ///
     /// # Errors
     /// Those of [`Timers::connect`].
     #[cfg(feature = "postgres")]
     pub fn connect_blocking(mut self, options: crate::store::PostgresOptions) -> Result<BlockingTimers, TimersError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(self.threads)
-            .thread_name("durable-tokio")
-            .enable_all()
-            .build()
-            .map_err(|error| TimersError::Thread(error.to_string()))?;
-        let handle = runtime.handle().clone();
-        self.own_runtime = Some(OwnRuntime(Some(runtime)));
+        let connections = OwnRuntime::start("durable-postgres", 2)?;
+        if self.spawn.is_none() {
+            let handlers = OwnRuntime::start("durable-tokio", self.threads)?;
+            let tokio = handlers.handle()?;
+            self.spawn = Some(Arc::new(move |handler| drop(tokio.spawn(handler))));
+            self.own_runtimes.push(handlers);
+        }
+        let handle = connections.handle()?;
+        self.own_runtimes.push(connections);
         let (sender, receiver) = futures_channel::oneshot::channel();
         handle.spawn(async move { drop(sender.send(self.connect_with(options).await)) });
         futures_lite::future::block_on(receiver).unwrap_or(Err(TimersError::Ended)).map(|opened| opened.blocking())
@@ -228,11 +234,11 @@ impl TimersBuilder {
         let hinted = mailbox.clone();
         store.on_hint(Box::new(move || hinted.tell(Message::Core(Input::Hinted))));
         #[cfg(feature = "postgres")]
-        let own_runtime = self.own_runtime;
+        let own_runtimes = self.own_runtimes;
         let run = move || {
             node.run(&messages);
             #[cfg(feature = "postgres")]
-            drop(own_runtime);
+            drop(own_runtimes);
         };
         std::thread::Builder::new().name("durable-node".to_owned()).spawn(run).map_err(thread_error)?;
         let queue = RequestQueue::new(self.waiting_requests, self.largest_batch);
@@ -244,6 +250,19 @@ impl TimersBuilder {
 /// A Tokio runtime that can be dropped on any thread.
 #[cfg(feature = "postgres")]
 struct OwnRuntime(Option<tokio::runtime::Runtime>);
+
+#[cfg(feature = "postgres")]
+impl OwnRuntime {
+    fn start(name: &str, threads: usize) -> Result<OwnRuntime, TimersError> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(threads).thread_name(name).enable_all().build();
+        runtime.map(|runtime| OwnRuntime(Some(runtime))).map_err(|error| TimersError::Thread(error.to_string()))
+    }
+
+    fn handle(&self) -> Result<tokio::runtime::Handle, TimersError> {
+        self.0.as_ref().map(|runtime| runtime.handle().clone()).ok_or(TimersError::Ended)
+    }
+}
 
 #[cfg(feature = "postgres")]
 impl Drop for OwnRuntime {

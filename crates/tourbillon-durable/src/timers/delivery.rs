@@ -18,7 +18,7 @@ pub struct Delivery {
     abandoned: Arc<AtomicBool>,
 }
 
-/// What a handler says about a delivery.
+/// What a handler says about a delivery. Of the text of an error the store keeps 8 KiB.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ack {
     /// It is done: the timer has fired.

@@ -20,7 +20,7 @@ pub enum TimersError {
     InFlight,
     /// The timer has this version, not the one that was given.
     VersionIs(u64),
-    /// The time is after [`StoreTime::MAX`](crate::StoreTime::MAX) or after the end of the timer.
+    /// The time is after [`StoreTime::MAX`](crate::StoreTime::MAX) or after the end of the timer, or there is no next time.
     OutOfRange,
     /// The limit of a handler is zero.
     ZeroLimit,
@@ -65,7 +65,11 @@ impl fmt::Display for TimersError {
             TimersError::InFlight => f.write_str("the timer is being delivered"),
             TimersError::VersionIs(version) => write!(f, "the timer was changed and has version {version} now"),
             TimersError::OutOfRange => {
-                write!(f, "the time is after {} or after the end of the timer", crate::StoreTime::MAX)
+                write!(
+                    f,
+                    "the time is after {} or after the end of the timer, or the timer has no next time",
+                    crate::StoreTime::MAX
+                )
             }
             TimersError::ZeroLimit => f.write_str("a handler has at least one delivery at a time"),
             TimersError::ZeroPage => f.write_str("a page has at least one timer: give a limit of one or more"),

@@ -93,6 +93,9 @@ pub enum Event {
     Lagged(u64),
 }
 
+/// The most events that wait for a subscriber.
+const MOST_EVENTS: usize = 65_536;
+
 /// The events of this process from the moment of the subscription on. Made by [`Timers::events`].
 #[derive(Debug)]
 pub struct Events(Arc<EventQueue>);
@@ -122,13 +125,13 @@ struct EventQueueState {
 struct NextEvent<'e>(&'e EventQueue);
 
 impl Timers {
-    /// Subscribes to what happens to timers in this process. Up to `capacity` events wait for the subscriber; if it is slower, it is told how many it
-    /// has lost, and nothing else waits for it.
+    /// Subscribes to what happens to timers in this process. Up to `capacity` events, at most 65,536, wait for the subscriber; if it is slower, it is
+    /// told how many it has lost, and nothing else waits for it.
     ///
     /// # Errors
     /// The node has ended.
     pub fn events(&self, capacity: usize) -> Result<Events, TimersError> {
-        let queue = Arc::new(EventQueue { capacity: capacity.max(1), state: Mutex::default() });
+        let queue = Arc::new(EventQueue { capacity: capacity.clamp(1, MOST_EVENTS), state: Mutex::default() });
         let events = Events(Arc::clone(&queue));
         self.send(Message::Subscribe(Subscriber(queue)))?;
         Ok(events)

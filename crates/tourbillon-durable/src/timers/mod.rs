@@ -54,7 +54,8 @@ pub const DEFAULT_CONCURRENCY: usize = 256;
 
 /// Timers that outlive their process.
 ///
-/// Clones are handles to the same timers. The futures can be awaited under any executor.
+/// Clones are handles to the same timers. The futures can be awaited under any executor. Without [`shutdown`](Timers::shutdown) the node ends when
+/// the last handle is dropped. A handler that has a clone is such a handle, so then only a shutdown ends the node.
 ///
 /// ```
 /// use std::sync::mpsc::channel;
@@ -165,7 +166,10 @@ impl Timers {
         Timers::builder().connect(url).await
     }
 
-    /// Returns the same timers for code that is not `async`.
+    /// Returns the same timers for code that is not `async`: each call blocks its thread.
+    ///
+    /// The store's own threads answer, except with [`connect`](Timers::connect): there the connections need the threads of the caller's Tokio runtime. Calls
+    /// that block all of these, of which a current-thread runtime has one, wait for ever, so `async` code and handlers on it do not make them.
     #[must_use]
     pub fn blocking(&self) -> BlockingTimers {
         BlockingTimers::new(self.clone())
@@ -241,10 +245,12 @@ impl Timers {
         Ok(counts.collect())
     }
 
-    /// Gives a pending timer another due time; with `if_version` only if it was not changed since.
+    /// Gives a pending timer, by its id or key, another due time; with `if_version` only if it was not changed since. A [`FirstDue::At`] takes
+    /// `StoreTime::try_from(time)?` of a `SystemTime`; [`FirstDue::Next`] is for timers that repeat.
     ///
     /// # Errors
-    /// No such timer is pending, it is being delivered, it has another version, the time is out of range, or the store failed.
+    /// No such timer is pending, or the target is a name; it is being delivered, it has another version, the time is out of range, or the store
+    /// failed.
     pub async fn reschedule(
         &self,
         target: Target,

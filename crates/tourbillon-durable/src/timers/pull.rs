@@ -13,10 +13,13 @@ use crate::store::{
 };
 use crate::time::StoreTime;
 
+/// The most rows that one request of a pull gets.
+const MOST_PULLED: usize = 10_000;
+
 /// What one worker asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PullRequest {
-    /// The most rows.
+    /// The most rows. A pull returns at most 10,000 for each request.
     pub max: usize,
     /// How long the worker may take before they are delivered again.
     pub lease: Duration,
@@ -59,7 +62,7 @@ impl Pulled {
 }
 
 impl Timers {
-    /// Claims up to `max` due rows of a kind for a worker, which [acknowledges](Timers::finish_pulled) each of them within the lease. A row
+    /// Claims up to `max` due rows of a kind, at most 10,000, for a worker, which [acknowledges](Timers::finish_pulled) each of them within the lease. A row
     /// that is not acknowledged in time is delivered again.
     ///
     /// This works on every node of a store, for every row. It does not wait for rows that are not due yet.
@@ -220,7 +223,8 @@ impl Timers {
 impl PullAnswer {
     /// Returns the index of a request for each row that is missing.
     fn open_places(&self, requests: &[PullRequest]) -> impl Iterator<Item = usize> {
-        let missing = requests.iter().zip(&self.pulled).map(|(request, pulled)| request.max - pulled.len());
+        let missing =
+            requests.iter().zip(&self.pulled).map(|(request, pulled)| request.max.min(MOST_PULLED) - pulled.len());
         missing.enumerate().flat_map(|(place, missing)| std::iter::repeat_n(place, missing))
     }
 }

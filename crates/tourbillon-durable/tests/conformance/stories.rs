@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 use tourbillon_durable::spec::FirstDue;
 use tourbillon_durable::store::{
     CancelCounts, ClaimAnswer, CreateAnswer, DeadLetterOp, ExtendOp, ImportAnswer, ImportOp, ListFilter, Reply,
-    RescheduleAnswer, RescheduleOp, RowState, StaleDelivery, Store, Target, TimerRow, Verdict, WriteAnswer, WriteOp,
+    RescheduleAnswer, RescheduleOp, RowState, ShardId, StaleDelivery, Store, Target, TimerRow, Verdict, WriteAnswer,
+    WriteOp,
 };
 use tourbillon_durable::{MemoryStore, MissedFires, NewTimer, OnConflict, RetryPolicy, StoreTime, TimerId};
 
@@ -39,6 +40,7 @@ pub(crate) const ALL: &[Story] = &[
     ("q7: an owner whose epoch is over is fenced, and its rows are orphans", fencing),
     ("q1: a batch is applied in its order", batches),
     ("u8: the last time can be stored, and what leads beyond it is refused", the_last_time),
+    ("p6: a text that no timer can have finds nothing", impossible_texts),
     ("due rows come in order, page by page", due_pages),
     ("o4: a pause is told to owners, and ends", pauses),
     ("o4: a snapshot has all rows, and another store takes them", snapshots_and_imports),
@@ -102,6 +104,31 @@ fn conflict_modes(store: &dyn Store) {
     replaced(create(store, 9, timer(0, OnConflict::Replace)), 8);
     assert_eq!(finish(store, &row, Verdict::Done), Ok(None));
     assert_eq!(cancel_key(store, "k"), counts(1, 0, 0));
+}
+
+fn impossible_texts(store: &dyn Store) {
+    let kept = arm(store, 1, NewTimer::after("mail", far()).key("k").name("n"));
+    let long = "x".repeat(100_000);
+    for text in ["", "a\0b", "a\nb", "\u{1f600}", &long] {
+        let text = || text.to_owned();
+        for (namespace, of_namespace) in [("default".to_owned(), text()), (text(), "k".to_owned())] {
+            let key = Target::Key { namespace: namespace.clone(), key: of_namespace.clone() };
+            let name = Target::Name { namespace: namespace.clone(), name: of_namespace.clone() };
+            assert_eq!(cancel(store, key.clone()), counts(0, 0, 1));
+            assert_eq!(cancel(store, name), counts(0, 0, 0));
+            let op = RescheduleOp { target: key, when: FirstDue::Next, if_version: None };
+            assert_eq!(write(store, WriteOp::Reschedule(op)), WriteAnswer::Reschedule(RescheduleAnswer::NotFound));
+            let (key, name) = (of_namespace.clone(), Some(of_namespace));
+            assert_eq!(ask(|reply| store.get_key(namespace.clone(), key, reply)), Ok(None));
+            let filter = ListFilter { namespace: Some(namespace), name, ..ListFilter::default() };
+            assert_eq!(ask(|reply| store.list(filter.clone(), None, 9, reply)).map(|page| page.rows), Ok(Vec::new()));
+            assert_eq!(ask(|reply| store.upcoming(filter, 9, reply)), Ok(Vec::new()));
+        }
+        assert_eq!(due(store, &text(), StoreTime::MAX, 9).entries, []);
+        let shards = (0..store.traits().shards).map(ShardId).collect();
+        assert_eq!(ask(|reply| store.orphans(text(), shards, 9, reply)), Ok(Vec::new()));
+    }
+    assert_eq!(due(store, "mail", StoreTime::MAX, 9).entries, [kept], "the store goes on");
 }
 
 fn cancel_by_name(store: &dyn Store) {
@@ -266,6 +293,11 @@ fn retries_and_dead_letters(store: &dyn Store) {
     assert_eq!(letter(false), WriteAnswer::DeadLetter(Some(None)));
     assert_eq!(ask(|reply| store.get(row.id.timer, reply)).unwrap(), []);
     assert_eq!(cancel_key(store, "k"), counts(1, 0, 0), "the key is the newer timer's");
+    // Of an error as much is kept as a row may have besides what was asked for.
+    let (row, _) = take(store, &owner, arm(store, 4, past("mail", 0)));
+    finish(store, &row, retry(&"\u{20ac}".repeat(1_000_000))).unwrap().expect("attempts are left");
+    let row = &ask(|reply| store.get(row.id.timer, reply)).unwrap()[0];
+    assert_eq!(row.last_error, Some("\u{20ac}".repeat(8 * 1024 / 3)));
 }
 
 fn stale_deliveries(store: &dyn Store) {

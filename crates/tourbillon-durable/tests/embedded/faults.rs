@@ -243,3 +243,14 @@ fn u4_a_history_that_is_full_forgets_the_oldest() {
     assert_eq!(cancel_key(&none, "key 6").cancelled, 1);
     assert_eq!(history(&none, 6), []);
 }
+
+#[test]
+fn p6_the_largest_and_smallest_options_are_bounded() {
+    for size in [0, u64::MAX] {
+        let directory = TempDir::new().unwrap();
+        let store = options().cache(size).write_buffer(size).history(size).open(directory.path()).unwrap();
+        create_all(&store, 1..=3).unwrap();
+        assert_eq!(all_rows(&store).unwrap().len(), 3);
+        close(&store).unwrap();
+    }
+}

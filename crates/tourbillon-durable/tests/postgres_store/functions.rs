@@ -436,3 +436,25 @@ fn grant<'g>(schema: &Schema, role: &str, grants: impl Iterator<Item = &'g str>)
         schema.run(&grant.replace(" app;", &format!(" {role};")));
     }
 }
+
+#[test]
+fn u5_q8_a_policy_that_the_function_takes_does_not_end_the_nodes_that_read_it() {
+    let Some(schema) = Schema::new() else { return };
+    let store = schema.store();
+    let application = schema.client();
+    let create = |key: &str, policy: &str| {
+        let statement =
+            format!("SELECT timer FROM tourbillon.create_timer('mail', after => '1 h', key => '{key}', {policy})");
+        wait(application.query_one(&schema.sql(&statement), &[])).unwrap();
+        ask(|reply| store.get_key("default".into(), key.into(), reply)).unwrap().expect("it was created")
+    };
+    let five = create("a", r#"missed => '{"All": {"at_most": "5"}}'"#);
+    assert_eq!(five.spec.missed, MissedFires::All { at_most: 5 });
+    let minute = create("b", r#"missed => '{"DeadAfter": {"secs": "60", "nanos": "0"}}'"#);
+    assert_eq!(minute.spec.missed, MissedFires::DeadAfter(60 * SECOND));
+    let three = create("c", r#"retry => '{"attempts": "3", "jitter_percent": "0"}'"#);
+    assert_eq!((three.spec.retry.attempts, three.spec.retry.jitter_percent), (3, 0));
+    // An import of it verifies the policy.
+    let short = create("d", r#"retry => '{"first": {"secs": 5, "nanos": 5}, "longest": {"secs": 5, "nanos": 0}}'"#);
+    assert!(short.spec.check(Default::default()).is_ok());
+}

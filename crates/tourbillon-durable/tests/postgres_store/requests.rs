@@ -200,3 +200,15 @@ fn texts_that_postgresql_cannot_store_are_harmless() {
     let dead = ask(|reply| store.get(TimerId::from_u128(1), reply)).unwrap();
     assert_eq!(dead[0].last_error.as_deref(), Some("a\u{fffd}b"));
 }
+
+#[test]
+fn p6_the_largest_and_smallest_options_are_bounded() {
+    let Some(schema) = Schema::new() else { return };
+    for (length, number) in [(Duration::MAX, usize::MAX), (Duration::ZERO, 0)] {
+        let options = schema.options().connections(number).lock_timeout(length).history_days(number as u32);
+        let store = schema.open(options).expect("the options are usable");
+        arm(&store, 1 + number as u128, far("mail"));
+    }
+    let reserved = schema.options().schema("pg_timers").map(drop);
+    assert!(matches!(reserved, Err(StoreError::BadOptions(text)) if text.contains("pg_")));
+}

@@ -37,3 +37,27 @@ fn q1_v1_timers_deliver_with_what_a_pooler_in_transaction_mode_needs() {
     let options = schema.options().prepared_statements(false).hints(false);
     use_timers(&wait(tourbillon_durable::Timers::builder().connect_with(options)).unwrap().blocking());
 }
+
+#[test]
+fn p6_v1_handlers_may_block_all_their_threads_with_calls_of_the_blocking_surface() {
+    let Some(schema) = Schema::new() else { return };
+    let builder = tourbillon_durable::Timers::builder().threads(2);
+    let timers = builder.connect_blocking(schema.options()).unwrap();
+    let (sender, created) = std::sync::mpsc::channel();
+    // Both threads are inside of handlers before one of them asks for anything.
+    let (calls, both) = (timers.clone(), Arc::new(Barrier::new(2)));
+    let handler = move |_| {
+        let (calls, both, sender) = (calls.clone(), Arc::clone(&both), sender.clone());
+        async move {
+            both.wait();
+            let result = calls.create(far("later"));
+            sender.send(result.map(|created| created.is_new)).map_err(|error| error.to_string())
+        }
+    };
+    timers.timers().on("soon", handler).unwrap();
+    timers.create_all((0..2).map(|_| NewTimer::after("soon", Duration::ZERO)).collect()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(created.recv_timeout(Duration::from_secs(30)), Ok(Ok(true)));
+    }
+    timers.shutdown(Duration::from_secs(30)).unwrap();
+}

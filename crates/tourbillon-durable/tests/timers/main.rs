@@ -3,6 +3,7 @@
 mod basic;
 mod batches;
 mod events;
+mod extremes;
 mod faults;
 mod panics;
 mod pause;

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use super::changes::Changes;
-use super::directory::{Contents, StoreDirectory, from_io};
+use super::directory::{Contents, StoreDirectory};
 use super::encoding::Totals;
 use super::layout;
 use super::options::EmbeddedOptions;
@@ -34,9 +34,6 @@ pub(super) fn backup(view: &View<'_>, to: &Path, options: &EmbeddedOptions) -> R
     }
     let mut rows = 0;
     tables::create(&directory, options, |tables| copy(view, tables, &mut rows))?;
-    let synced = fs::File::open(to.parent().unwrap_or(to)).and_then(|parent| parent.sync_all());
-    // The entry of the directory itself: not all systems can synchronise it.
-    synced.or_else(|error| if cfg!(unix) { Err(from_io(to, &error)) } else { Ok(()) })?;
     Ok(rows)
 }
 

@@ -51,7 +51,7 @@ impl StoreDirectory {
     /// Creates the directory if there is none, and locks it.
     pub(super) fn lock(path: &Path) -> Result<StoreDirectory, StoreError> {
         let failed = |error| from_io(path, &error);
-        fs::create_dir_all(path).map_err(failed)?;
+        create_durably(path).map_err(failed)?;
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
         let lock = options.open(path.join("lock")).map_err(failed)?;
         match lock.try_lock() {
@@ -103,24 +103,19 @@ impl StoreDirectory {
         let mut file = File::create(self.path.join("FORMAT.new"))?;
         write!(file, "{FIRST_LINE}\nformat {FORMAT}\n")?;
         file.sync_all()?;
-        self.sync()
+        sync(&self.path)
     }
 
     /// Notes that the store is complete, and may be used.
     pub(super) fn end_creation(&self) -> io::Result<()> {
         fs::rename(self.path.join("FORMAT.new"), self.path.join("FORMAT"))?;
-        self.sync()
+        sync(&self.path)
     }
 
     /// Notes that the store has the newest format now.
     pub(super) fn raise_format(&self) -> io::Result<()> {
         self.begin_creation()?;
         self.end_creation()
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        // Directories cannot be synchronised on other systems.
-        if cfg!(unix) { File::open(&self.path)?.sync_all() } else { Ok(()) }
     }
 
     fn check_format(&self, text: &str) -> Result<u32, StoreError> {
@@ -166,6 +161,27 @@ impl StoreDirectory {
     pub(super) fn damaged(&self, what: &str) -> StoreError {
         damaged(&self.path, what)
     }
+}
+
+/// Creates a directory and those above it that are missing. A directory that is synchronised can still be lost with its entry in the one above.
+fn create_durably(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let above = path.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
+    above.map_or(Ok(()), create_durably)?;
+    match fs::create_dir(path) {
+        // Another process was quicker.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        created => created?,
+    }
+    above.map_or(Ok(()), sync)
+}
+
+/// Makes the entries of a directory durable.
+fn sync(directory: &Path) -> io::Result<()> {
+    // Directories cannot be synchronised on other systems.
+    if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
 }
 
 /// Returns the error for damage of the store in `directory`.

@@ -21,6 +21,9 @@ use crate::time::StoreTime;
 /// The key of the totals.
 pub(super) const TOTALS: &[u8] = b"m";
 
+/// The most bytes of a text in a key. The texts of a checked timer are much shorter, and two of this length fit into a key of the engine.
+const LONGEST_TEXT: usize = 16 * 1024;
+
 const ROW: u8 = b'r';
 const HEAD: u8 = b'k';
 const NAME: u8 = b'n';
@@ -121,7 +124,7 @@ pub(super) fn head(namespace: &str, key: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(3 + namespace.len() + key.len());
     bytes.push(HEAD);
     push_text(&mut bytes, namespace);
-    bytes.extend_from_slice(key.as_bytes());
+    bytes.extend_from_slice(storable(key));
     bytes
 }
 
@@ -239,11 +242,17 @@ pub(super) fn parse_id(bytes: &[u8]) -> Option<RowId> {
     Some(RowId { timer, occurrence: u64::from_be_bytes(occurrence) })
 }
 
-/// Appends a text and its length. Texts of a checked timer have at most some hundred bytes.
+/// Appends a text and its length.
 fn push_text(out: &mut Vec<u8>, text: &str) {
-    let length = u16::try_from(text.len()).expect("the texts of a checked timer are short");
-    out.extend_from_slice(&length.to_be_bytes());
-    out.extend_from_slice(text.as_bytes());
+    let text = storable(text);
+    out.extend_from_slice(&(text.len() as u16).to_be_bytes());
+    out.extend_from_slice(text);
+}
+
+/// Returns as much of a text as a key may have. A question may name a text that no timer can have: what is left of it is still too long for a
+/// timer, so nothing is found.
+fn storable(text: &str) -> &[u8] {
+    &text.as_bytes()[..text.len().min(LONGEST_TEXT)]
 }
 
 fn split_text(bytes: &[u8]) -> Option<(&str, &[u8])> {

@@ -47,13 +47,13 @@ impl EmbeddedOptions {
         self
     }
 
-    /// Sets how many bytes are collected in memory before they are written to a table. 48 MiB by default, 1 MiB at least. Up to four times
-    /// as much is in memory while more is written than the disk takes.
+    /// Sets how many bytes are collected in memory before they are written to a table. 48 MiB by default, 1 MiB at least and 1 GiB at most. Up
+    /// to four times as much is in memory while more is written than the disk takes.
     ///
     /// With more, writes are delayed less often: the engine lets nobody read or write for some synchronisations of the disk when it has
     /// written or merged tables.
     pub fn write_buffer(mut self, bytes: u64) -> EmbeddedOptions {
-        self.write_buffer = bytes.max(MIB);
+        self.write_buffer = bytes.clamp(MIB, 1024 * MIB);
         self
     }
 
@@ -71,7 +71,8 @@ impl EmbeddedOptions {
         self
     }
 
-    /// Sets the clock of the store. The system's clock by default.
+    /// Sets the clock of the store. The system's clock by default. This is for tests of a store: [`Timers`](crate::Timers) waits by the system's
+    /// clock. With a clock that is ahead of that one its timers are late; with one that is behind it asks for them in vain until they are due.
     pub fn clock(mut self, clock: impl Fn() -> StoreTime + Send + Sync + 'static) -> EmbeddedOptions {
         self.clock = Arc::new(clock);
         self

@@ -77,7 +77,7 @@ pub(super) fn timer_row(row: &Row, first: usize) -> Result<TimerRow, StoreError>
     let shard = ShardId(read.get::<i16>()?.cast_unsigned());
     let (namespace, kind) = (read.get()?, read.get()?);
     let (key, name, content_type) = (read.get()?, read.get()?, read.get()?);
-    let plan: Plan = serde_json::from_str(read.get()?)
+    let plan = Plan::parse(read.get()?)
         .map_err(|error| damaged(format!("the plan of the timer {} cannot be read: {error}", id.timer)))?;
     let payload = Arc::from(read.get::<&[u8]>()?);
     let spec = Arc::new(plan.into_spec(SpecColumns { namespace, key, name, kind, payload, content_type }));

@@ -10,6 +10,15 @@ use super::super::error::StoreError;
 /// The schema of a store, unless another was [named](PostgresOptions::schema).
 const DEFAULT_SCHEMA: &str = "tourbillon";
 
+/// The most connections: more than servers take.
+const MOST_CONNECTIONS: usize = 10_000;
+
+/// The most days of history: a hundred years.
+const MOST_DAYS: u32 = 36_500;
+
+/// The longest time that the server waits for a lock, which it counts in milliseconds.
+const LONGEST_LOCK_WAIT: Duration = Duration::from_millis(i32::MAX as u64);
+
 /// Options of a [`PostgresStore`](super::PostgresStore).
 ///
 /// Poolers: everything but [hints](super::PostgresStore::listen) works through a pooler in transaction mode, because all settings are made
@@ -66,13 +75,15 @@ impl PostgresOptions {
     /// Sets the schema of the tables and functions: `tourbillon` by default. Stores with different schemas are independent.
     ///
     /// # Errors
-    /// [`StoreError::BadOptions`]: the name has something other than up to 40 lower-case letters, digits and `_`.
+    /// [`StoreError::BadOptions`]: the name has something other than up to 40 lower-case letters, digits and `_`, or begins with `pg_`, as only
+    /// schemas of the server may.
     pub fn schema(mut self, schema: impl Into<String>) -> Result<PostgresOptions, StoreError> {
         self.schema = schema.into();
         let is_allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
-        if self.schema.is_empty() || self.schema.len() > 40 || !self.schema.chars().all(is_allowed) {
+        let is_of_server = self.schema.starts_with("pg_");
+        if self.schema.is_empty() || self.schema.len() > 40 || !self.schema.chars().all(is_allowed) || is_of_server {
             return Err(StoreError::BadOptions(format!(
-                "the schema {:?}: its name may have up to 40 lower-case letters, digits and _",
+                "the schema {:?}: its name may have up to 40 lower-case letters, digits and _, and does not begin with pg_",
                 self.schema
             )));
         }
@@ -89,9 +100,9 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets how many connections there are for work, 8 by default and at least 2. Half of them write. Two more are for leases and upkeep.
+    /// Sets how many connections there are for work, 8 by default, at least 2 and at most 10,000. Half of them write. Two more are for leases and upkeep.
     pub fn connections(mut self, connections: usize) -> PostgresOptions {
-        self.connections = connections.max(2);
+        self.connections = connections.clamp(2, MOST_CONNECTIONS);
         self
     }
 
@@ -116,15 +127,16 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets after how long a batch is given up that waits for a row or a key of another transaction, 5 seconds by default. Claims do not wait.
+    /// Sets after how long a batch is given up that waits for a row or a key of another transaction, 5 seconds by default and at
+    /// least a millisecond. Claims do not wait.
     pub fn lock_timeout(mut self, timeout: Duration) -> PostgresOptions {
-        self.lock_timeout = timeout;
+        self.lock_timeout = timeout.clamp(Duration::from_millis(1), LONGEST_LOCK_WAIT);
         self
     }
 
-    /// Sets for how many days the history is kept, 7 by default and at least 1.
+    /// Sets for how many days the history is kept, 7 by default, at least 1 and at most 36,500.
     pub fn history_days(mut self, days: u32) -> PostgresOptions {
-        self.history_days = days.max(1);
+        self.history_days = days.clamp(1, MOST_DAYS);
         self
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::spec::{FirstDue, MissedFires, Recurrence, RetryPolicy, TimerSpec};
 use crate::time::StoreTime;
@@ -61,6 +62,22 @@ impl Plan {
         }
     }
 
+    /// Reads the column.
+    ///
+    /// `create_timer` takes numbers that are written as texts, such as `{"attempts": "3"}`, and a longest wait that is shorter than the first
+    /// by less than a second. A row of an application must not end the nodes that read it, so both are read as what they mean.
+    pub(super) fn parse(text: &str) -> Result<Plan, serde_json::Error> {
+        let mut plan: Plan = serde_json::from_str(text).or_else(|error| {
+            let mut plan: Value = serde_json::from_str(text)?;
+            let policies = ["missed", "retry"].map(|policy| plan.get_mut(policy).map(numbers_of_texts));
+            if policies.iter().any(Option::is_some) { serde_json::from_value(plan) } else { Err(error) }
+        })?;
+        if let Some(retry) = &mut plan.retry {
+            retry.longest = retry.longest.max(retry.first);
+        }
+        Ok(plan)
+    }
+
     pub(super) fn into_spec(self, columns: SpecColumns) -> TimerSpec {
         let recurrence = match (self.every, self.cron) {
             (Some(interval), _) => Recurrence::Every(interval),
@@ -81,5 +98,18 @@ impl Plan {
             missed: self.missed.unwrap_or_default(),
             retry: self.retry.unwrap_or_default(),
         }
+    }
+}
+
+/// Writes numbers in the place of texts that have nothing but digits.
+fn numbers_of_texts(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Ok(number) = text.parse::<u64>() {
+                *value = number.into();
+            }
+        }
+        Value::Object(fields) => fields.values_mut().for_each(numbers_of_texts),
+        _ => {}
     }
 }

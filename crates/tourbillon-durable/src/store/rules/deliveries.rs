@@ -11,6 +11,9 @@ use super::{Rows, end_row, pass_on_head};
 use crate::spec::{MissedFires, TimerSpec};
 use crate::time::StoreTime;
 
+/// The most bytes of an error that a row keeps, so that a row is not much larger than what was asked for, and an export of it can be imported.
+const LONGEST_ERROR: usize = 8 * 1024;
+
 pub(super) fn claim(rows: &mut (impl Rows + ?Sized), op: &ClaimOp) -> Result<ClaimAnswer, StoreError> {
     let Some(row) = rows.get(op.id)? else { return Ok(ClaimAnswer::Lost) };
     let owner_epoch = rows.epoch(row.shard)?;
@@ -220,7 +223,7 @@ pub(super) fn finish(
                 bury(rows, row, &error)?;
                 return Ok(Ok(None));
             }
-            TimerRow { wake, last_error: Some(error), ..row.clone() }
+            TimerRow { wake, last_error: Some(kept(&error).to_owned()), ..row.clone() }
         }
         // The attempt keeps its number, so that the row is claimed as a retry is: its next occurrence is armed already.
         Verdict::Return { after } => {
@@ -274,7 +277,13 @@ fn dead_row(row: &TimerRow, error: &str) -> TimerRow {
         state: RowState::Dead,
         is_head: false,
         version: row.version + 1,
-        last_error: Some(error.to_owned()),
+        last_error: Some(kept(error).to_owned()),
         ..row.clone()
     }
+}
+
+/// Returns as much of an error as a row keeps.
+fn kept(error: &str) -> &str {
+    let end = (0..=LONGEST_ERROR.min(error.len())).rev().find(|end| error.is_char_boundary(*end));
+    &error[..end.unwrap_or(0)]
 }
