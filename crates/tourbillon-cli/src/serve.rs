@@ -21,6 +21,9 @@ pub(crate) struct ServeOptions {
     /// Directory of the embedded store, or `postgres://user:password@host/database` for many nodes; ./tourbillon-data by default.
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
+    /// Whether statements for PostgreSQL are prepared; `true` by default. A pooler in transaction mode that does not know them needs `false`.
+    #[arg(long, value_name = "true|false")]
+    prepared_statements: Option<bool>,
     /// Certificate chain for TLS, a PEM file.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -58,6 +61,7 @@ impl ServeOptions {
         let given = [
             ("listen", self.listen.map(|address| Value::from(address.to_string()))),
             ("store", self.store.clone().map(Value::from)),
+            ("prepared_statements", self.prepared_statements.map(Value::from)),
             ("tls_cert", path(&self.tls_cert)),
             ("tls_key", path(&self.tls_key)),
             ("keys_file", path(&self.keys_file)),

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tourbillon_durable::StoreError;
+use tourbillon_durable::store::PostgresOptions;
 
 use crate::durations::text;
 
@@ -25,6 +27,11 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// The directory of the embedded store, or the address of a PostgreSQL database: `postgres://user:password@host/database`.
     pub store: String,
+    /// Whether statements for PostgreSQL are prepared once for a connection. With a pooler in transaction mode that does not know prepared
+    /// statements this must be `false`.
+    pub prepared_statements: bool,
+    /// Whether nodes on PostgreSQL listen for hints of each other. With a pooler in transaction mode this should be `false`.
+    pub hints: bool,
     /// How many bytes of the disk an embedded store keeps for cancels and deliveries: when less is free, creates are refused.
     pub disk_reserve: u64,
     /// The certificate chain for TLS, as a PEM file.
@@ -125,6 +132,8 @@ impl Default for ServerConfig {
         ServerConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 7117)),
             store: "./tourbillon-data".to_owned(),
+            prepared_statements: true,
+            hints: true,
             disk_reserve: 256 << 20,
             tls_cert: None,
             tls_key: None,
@@ -258,6 +267,15 @@ impl ServerConfig {
         ["postgres://", "postgresql://", "host="].iter().any(|scheme| self.store.starts_with(scheme))
     }
 
+    /// Returns how the store in PostgreSQL is opened.
+    ///
+    /// # Errors
+    /// [`StoreError::BadOptions`]: the address cannot be understood.
+    pub(crate) fn postgres_options(&self) -> Result<PostgresOptions, StoreError> {
+        let options = PostgresOptions::new(&self.store)?;
+        Ok(options.prepared_statements(self.prepared_statements).hints(self.hints))
+    }
+
     /// Returns the names of all environment variables that change options.
     #[must_use]
     pub fn variables() -> Vec<String> {
@@ -372,6 +390,28 @@ mod tests {
         assert_eq!(config.webhooks.allow_hosts, ["a.test", "b.test:80"]);
         assert_eq!(config.namespace("shop").pending, Some(10));
         assert!(ServerConfig::variables().contains(&"TOURBILLON_LIMITS_BODY".to_owned()));
+    }
+
+    #[test]
+    fn the_options_for_poolers_are_given_in_every_way_and_reach_the_store() {
+        type Variable = (&'static str, &'static str);
+        let shown = |file: &str, variables: &[Variable], flags: &[(&str, bool)]| {
+            let environment =
+                |asked: &str| variables.iter().find(|(name, _)| *name == asked).map(|(_, text)| (*text).to_owned());
+            let flags = flags.iter().map(|(path, value)| ((*path).to_owned(), Value::from(*value)));
+            let mut config = ServerConfig::layered(Some(file), environment, flags).unwrap();
+            config.store = "postgres://db/app".to_owned();
+            let options = format!("{:?}", config.postgres_options().unwrap());
+            ["prepared_statements: true", "hints: true"].map(|option| options.contains(option))
+        };
+        assert_eq!(shown("", &[], &[]), [true, true]);
+        assert_eq!(shown("prepared_statements = false", &[], &[]), [false, true]);
+        assert_eq!(shown("hints = false", &[], &[]), [true, false]);
+        assert_eq!(shown("", &[("TOURBILLON_PREPARED_STATEMENTS", "false")], &[]), [false, true]);
+        assert_eq!(shown("", &[("TOURBILLON_HINTS", "false")], &[]), [true, false]);
+        assert_eq!(shown("", &[], &[("prepared_statements", false), ("hints", false)]), [false, false]);
+        let error = ServerConfig::layered(Some("prepared_statements = 'off'"), none, []).unwrap_err();
+        assert!(error.to_string().contains("of the file"), "{error}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tourbillon::adapters::server::HttpServer;
 use tourbillon_durable::spec::HIGHEST_PAYLOAD_LIMIT;
-use tourbillon_durable::store::{EmbeddedStore, PostgresOptions, PostgresStore};
+use tourbillon_durable::store::{EmbeddedStore, PostgresStore};
 use tourbillon_durable::{StoreError, Timers, TimersError};
 
 use crate::access::{KeyRing, key_store, private_file};
@@ -202,7 +202,7 @@ async fn open_timers(config: &ServerConfig) -> Result<Timers, ServeError> {
     let builder =
         Timers::builder().payload_limit(HIGHEST_PAYLOAD_LIMIT).spawn_with(move |future| drop(spawn.spawn(future)));
     if config.is_postgres() {
-        let store = PostgresStore::open(PostgresOptions::new(&config.store)?).await?;
+        let store = PostgresStore::open(config.postgres_options()?).await?;
         return Ok(builder.build(store)?);
     }
     let (directory, reserve) = (config.store.clone(), config.disk_reserve);

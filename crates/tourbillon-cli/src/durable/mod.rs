@@ -8,7 +8,7 @@ mod target;
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgAction, Args, Subcommand};
 use tourbillon_durable::store::Store;
 
 use self::target::{OpenStore, ask, without_password};
@@ -42,6 +42,9 @@ pub(crate) struct StoreOptions {
     /// The schema of a store in PostgreSQL.
     #[arg(long, value_name = "NAME", default_value = DEFAULT_SCHEMA)]
     schema: String,
+    /// Whether statements for PostgreSQL are prepared. A pooler in transaction mode that does not know them needs `false`.
+    #[arg(long, value_name = "true|false", env = "TOURBILLON_PREPARED_STATEMENTS", default_value_t = true, action = ArgAction::Set)]
+    prepared_statements: bool,
 }
 
 #[derive(Args)]

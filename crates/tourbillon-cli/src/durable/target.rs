@@ -42,6 +42,7 @@ impl OpenStore {
             .map_err(|error| format!("Tokio cannot be started: {error}"))?;
         let server = PostgresOptions::new(&options.store).and_then(|server| server.schema(&options.schema));
         let server = server.map_err(|error| error.to_string())?.connections(2).create(creates);
+        let server = server.prepared_statements(options.prepared_statements);
         let store = runtime.block_on(PostgresStore::open(server)).map_err(|error| error.to_string())?;
         Ok(OpenStore { store: Box::new(store), _runtime: Some(runtime) })
     }
@@ -121,7 +122,8 @@ impl StoreOptions {
             DEFAULT_SCHEMA => String::new(),
             schema => format!(" --schema {schema}"),
         };
-        format!("tourbillon durable resume {store}{schema}")
+        let prepared = if self.prepared_statements { "" } else { " --prepared-statements=false" };
+        format!("tourbillon durable resume {store}{schema}{prepared}")
     }
 }
 
@@ -145,13 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn a_resume_is_told_with_the_schema_if_it_is_not_the_usual_one() {
-        let resume = |store: &str, schema: &str| {
-            StoreOptions { store: store.to_owned(), schema: schema.to_owned() }.resume_command()
+    fn a_resume_is_told_with_the_options_that_are_not_the_usual_ones() {
+        let resume = |store: &str, schema: &str, prepared_statements: bool| {
+            StoreOptions { store: store.to_owned(), schema: schema.to_owned(), prepared_statements }.resume_command()
         };
-        assert_eq!(resume("timers", "tourbillon"), "tourbillon durable resume timers");
-        let (told, shown) = (resume("postgres://me:secret@db/app", "shop"), "postgres://me@db/app --schema shop");
-        assert_eq!(told, format!("tourbillon durable resume {shown}"));
+        assert_eq!(resume("timers", "tourbillon", true), "tourbillon durable resume timers");
+        let (url, shown) = ("postgres://me:secret@db/app", "tourbillon durable resume postgres://me@db/app");
+        assert_eq!(resume(url, "shop", true), format!("{shown} --schema shop"));
+        assert_eq!(resume(url, "shop", false), format!("{shown} --schema shop --prepared-statements=false"));
     }
 
     #[test]

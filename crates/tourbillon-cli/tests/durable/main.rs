@@ -3,6 +3,7 @@
 //! Without a server the tests of stores in PostgreSQL print `NOT TESTED ON POSTGRESQL` and pass: see `tourbillon_tools::postgres`.
 #![cfg(feature = "durable")]
 
+mod poolers;
 mod postgres;
 
 use std::path::Path;

@@ -10,16 +10,16 @@ use tokio_postgres::NoTls;
 use super::{done, failed, fill, run};
 
 /// A database for one test.
-struct Database {
+pub(super) struct Database {
     runtime: Runtime,
     server: &'static str,
     name: String,
-    url: String,
+    pub(super) url: String,
 }
 
 impl Database {
     /// Makes a database; `None` if there is no server.
-    fn new() -> Option<Database> {
+    pub(super) fn new() -> Option<Database> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let server = tourbillon_tools::postgres::url()?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Database {
         )
     }
 
-    fn inspected(&self, schema: &str) -> Value {
+    pub(super) fn inspected(&self, schema: &str) -> Value {
         let shown = done(&["inspect", &self.url, "--schema", schema, "--json"]);
         serde_json::from_str(&shown).expect("it is JSON")
     }

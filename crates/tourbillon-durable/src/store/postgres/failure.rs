@@ -121,7 +121,8 @@ fn internal(code: &SqlState, text: &str) -> StoreError {
 pub(super) fn without_prepared_statements(reason: &str) -> StoreError {
     StoreError::BadOptions(format!(
         "a pooler between this program and PostgreSQL does not know prepared statements ({reason}): \
-         set PostgresOptions::prepared_statements(false), or use a pooler that knows them, or one in session mode"
+         set the option prepared_statements to false (--prepared-statements=false for the program `tourbillon`, \
+         PostgresOptions::prepared_statements(false) in Rust), or use a pooler that knows them, or one in session mode"
     ))
 }
 
@@ -160,7 +161,9 @@ mod tests {
     fn q8_a_pooler_that_does_not_know_prepared_statements_is_an_error_that_says_what_to_do() {
         for code in [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT] {
             let error = meaning(&code, "prepared statement \"s95\" does not exist".to_owned());
-            assert!(matches!(&error, StoreError::BadOptions(text) if text.contains("prepared_statements(false)")));
+            let StoreError::BadOptions(text) = error else { panic!("{error:?}") };
+            // For programs in Rust, and for operators of the service.
+            assert!(["prepared_statements(false)", "--prepared-statements=false"].iter().all(|way| text.contains(way)));
         }
     }
 

@@ -149,6 +149,8 @@ impl fmt::Debug for PostgresOptions {
             .field("database", &self.server.get_dbname())
             .field("schema", &self.schema)
             .field("connections", &self.connections)
+            .field("prepared_statements", &self.prepared_statements)
+            .field("hints", &self.hints)
             .finish_non_exhaustive()
     }
 }

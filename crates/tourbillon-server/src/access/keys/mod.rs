@@ -95,7 +95,7 @@ pub trait KeyStore: Send + Sync {
 /// The address of the database cannot be understood.
 pub fn key_store(config: &ServerConfig) -> Result<Arc<dyn KeyStore>, KeyStoreError> {
     if config.keys_file.is_none() && config.is_postgres() {
-        return Ok(Arc::new(table::KeyTable::new(&config.store, config.shown_store())?));
+        return Ok(Arc::new(table::KeyTable::new(config)?));
     }
     let in_store = || std::path::Path::new(&config.store).join("keys.json");
     Ok(Arc::new(file::KeyFile::new(config.keys_file.clone().unwrap_or_else(in_store))))

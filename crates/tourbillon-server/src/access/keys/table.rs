@@ -10,6 +10,7 @@ use tokio_postgres::{Client, Config, Error, NoTls, Row};
 use tourbillon_durable::store::{PostgresOptions, PostgresStore};
 
 use super::{Access, ApiKey, KeyFuture, KeyStore, KeyStoreError};
+use crate::config::ServerConfig;
 
 /// How long the database may take, the connection included.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -26,21 +27,23 @@ const REMOVE: &str = "DELETE FROM tourbillon.api_keys WHERE id = $1 RETURNING id
 
 /// The table `tourbillon.api_keys`. It has a connection of its own, so that keys are read while all others are at work.
 pub(super) struct KeyTable {
-    url: String,
     server: Config,
+    /// How the store is opened that makes the table.
+    store: PostgresOptions,
     /// The address without a password.
     place: String,
     client: Mutex<Option<Client>>,
 }
 
 impl KeyTable {
-    pub(super) fn new(url: &str, place: String) -> Result<KeyTable, KeyStoreError> {
+    pub(super) fn new(config: &ServerConfig) -> Result<KeyTable, KeyStoreError> {
         let wrong = |error: Error| KeyStoreError(format!("the address of PostgreSQL is wrong: {error}"));
-        let mut server: Config = url.parse().map_err(wrong)?;
+        let mut server: Config = config.store.parse().map_err(wrong)?;
+        let store = config.postgres_options().map_err(|error| KeyStoreError(error.to_string()))?;
         if server.get_application_name().is_none() {
             server.application_name("tourbillon");
         }
-        Ok(KeyTable { url: url.to_owned(), server, place, client: Mutex::new(None) })
+        Ok(KeyTable { server, store, place: config.shown_store(), client: Mutex::new(None) })
     }
 
     /// Runs a statement, with a new connection if there is none or the last one was lost. Returns its rows; `None` if there is no table: no
@@ -79,8 +82,7 @@ impl KeyTable {
 
     /// Brings the schema to the newest format, which has the table.
     async fn make(&self) -> Result<(), KeyStoreError> {
-        let options = PostgresOptions::new(&self.url).map_err(|error| self.failed(&error))?;
-        PostgresStore::open(options).await.map(drop).map_err(|error| self.failed(&error))
+        PostgresStore::open(self.store.clone()).await.map(drop).map_err(|error| self.failed(&error))
     }
 
     fn failed(&self, error: &dyn fmt::Display) -> KeyStoreError {
