@@ -47,7 +47,7 @@ impl EmbeddedOptions {
         self
     }
 
-    /// Sets how many bytes are collected in memory before they are written to a table. 48 MiB by default, 1 MiB at least and 1 GiB at most. Up
+    /// Sets how many bytes are collected in memory before they are written to a table. 40 MiB by default, 1 MiB at least and 1 GiB at most. Up
     /// to four times as much is in memory while more is written than the disk takes.
     ///
     /// With more, writes are delayed less often: the engine lets nobody read or write for some synchronisations of the disk when it has
@@ -99,7 +99,7 @@ impl Default for EmbeddedOptions {
         EmbeddedOptions {
             creates: true,
             cache: 32 * MIB,
-            write_buffer: 48 * MIB,
+            write_buffer: 40 * MIB,
             reserve: 256 * MIB,
             history: 100_000,
             clock: Arc::new(|| StoreTime::try_from(SystemTime::now()).unwrap_or(StoreTime::ZERO)),

@@ -25,8 +25,8 @@ use crate::store::error::StoreError;
 /// The most bytes of journals: opening after a crash reads them all.
 const JOURNALS: u64 = 96 << 20;
 
-/// The most bytes in memory that wait to be written to tables, in full memtables.
-const MEMTABLES: u64 = 2;
+/// The most bytes in memory that wait to be written to tables, in halves of full memtables.
+const HALF_MEMTABLES: u64 = 5;
 
 /// The longest wait of one transaction for memory.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
@@ -122,7 +122,7 @@ impl Tables {
         // The engine panics at some kinds of damage.
         match catch_unwind(AssertUnwindSafe(open)) {
             Ok(Ok((database, timers))) => {
-                let most_buffered = options.write_buffer * MEMTABLES;
+                let most_buffered = options.write_buffer / 2 * HALF_MEMTABLES;
                 Ok(Tables { database, timers, directory: directory.path().to_owned(), most_buffered })
             }
             Ok(Err(error)) => Err(on_open(directory.path(), &error)),
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn q5_writes_wait_for_the_engine_before_its_memory_grows_beyond_two_memtables() {
+    fn q5_writes_wait_for_the_engine_before_its_memory_grows_beyond_three_memtables() {
         let folder = tempfile::tempdir().unwrap();
         let directory = StoreDirectory::lock(folder.path()).unwrap();
         let options = EmbeddedOptions::default().write_buffer(1 << 20);
