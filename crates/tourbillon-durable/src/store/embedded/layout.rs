@@ -179,6 +179,18 @@ pub(super) fn all_history() -> Vec<u8> {
     vec![HISTORY]
 }
 
+/// Returns the smallest key that is behind all keys that begin with `prefix`, which does so with one of the tags.
+pub(super) fn behind(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            break;
+        }
+    }
+    end
+}
+
 /// Returns what the keys of each index begin with.
 pub(super) fn indexes() -> [Vec<u8>; 5] {
     [HEAD, NAME, ARMED, CLAIMED, FAILED].map(|tag| vec![tag])
@@ -287,6 +299,14 @@ mod tests {
         assert_eq!(TimeIndex::Armed.parse(&keys[2]), Some(TimeKey { kind: "b", wake: at(256), id: id(1, 1) }));
         assert_eq!(TimeIndex::Claimed.parse(&keys[2]), None);
         assert!(key("b", 1, id(2, 1)) > TimeIndex::Armed.from("b", at(1)));
+    }
+
+    #[test]
+    fn the_end_of_a_prefix_is_behind_its_keys_and_before_all_others() {
+        for (prefix, end) in [(&b"d"[..], &b"e"[..]), (b"d\x01", b"d\x02"), (b"d\xff", b"e"), (b"d\x01\xff\xff", b"d\x02")] {
+            assert_eq!(behind(prefix), end);
+            assert!([prefix, &[0xff; 40]].concat() < end.to_vec());
+        }
     }
 
     #[test]

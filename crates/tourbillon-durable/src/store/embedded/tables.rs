@@ -259,9 +259,12 @@ impl<'a> View<'a> {
         from: Vec<u8>,
     ) -> impl Iterator<Item = Result<(Slice, Slice), StoreError>> + use<'a> {
         let tables = self.tables;
-        let range = self.snapshot.range(&tables.timers, from.max(prefix.clone())..);
-        let entries = range.map(move |entry| entry.into_inner().map_err(|error| tables.on_read(&error)));
-        entries.take_while(move |entry| entry.as_ref().map_or(true, |(key, _)| key.starts_with(&prefix)))
+        // With an end, because the engine skips removed entries before it returns the next one: behind the last entry of the prefix it would
+        // skip those of other prefixes, which may be a million.
+        let end = layout::behind(&prefix);
+        let from = from.max(prefix).min(end.clone());
+        let range = self.snapshot.range(&tables.timers, from..end);
+        range.map(move |entry| entry.into_inner().map_err(|error| tables.on_read(&error)))
     }
 
     /// Returns the totals.
