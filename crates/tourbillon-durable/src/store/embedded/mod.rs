@@ -40,6 +40,7 @@ mod syncer;
 mod tables;
 mod transaction;
 mod upgrade;
+mod upkeep;
 mod verify;
 mod writer;
 

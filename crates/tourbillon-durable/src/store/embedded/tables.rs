@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use fjall::config::{
@@ -20,6 +21,7 @@ use super::journal::{self, JournalError, Journals};
 use super::layout;
 use super::options::EmbeddedOptions;
 use super::upgrade;
+use super::upkeep::{AnyMemtable, Upkeep};
 use crate::store::error::StoreError;
 
 /// The most bytes of journals: opening after a crash reads them all.
@@ -31,13 +33,30 @@ const HALF_MEMTABLES: u64 = 5;
 /// The longest wait of one transaction for memory.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
+/// The most bytes of a memtable by the engine's own count. It never gets there: [`Tables`] seals memtables itself.
+const NEVER_FULL: u64 = u64::MAX;
+
 /// The open tables.
 pub(super) struct Tables {
+    // Dropped before the engine: its thread has memtables.
+    upkeep: Upkeep,
+    /// The memtable that transactions are written to, with a number of the engine's.
+    active: Mutex<ActiveMemtable>,
+    /// Held for writing while the entries of a transaction enter the memtable, one by one, and for reading while a view is made. When the
+    /// engine ends a flush or a merge it shows what is in the memtable so far, and without this lock that may be half a transaction.
+    entering: RwLock<()>,
     database: Database,
     timers: Keyspace,
     directory: PathBuf,
+    /// From how many bytes on a memtable is sealed.
+    full: u64,
     /// How many bytes may wait in memory to be written to tables.
     most_buffered: u64,
+}
+
+struct ActiveMemtable {
+    id: u64,
+    memtable: AnyMemtable,
 }
 
 /// What [`open`] returns.
@@ -116,18 +135,36 @@ impl Tables {
                 // With more than one, a thread of the engine's spins while another one merges tables.
                 .worker_threads(1)
                 .open()?;
-            let timers = database.keyspace("timers", || keyspace_options(options))?;
+            let timers = database.keyspace("timers", keyspace_options)?;
             Ok((database, timers))
         };
         // The engine panics at some kinds of damage.
         match catch_unwind(AssertUnwindSafe(open)) {
-            Ok(Ok((database, timers))) => {
-                let most_buffered = options.write_buffer / 2 * HALF_MEMTABLES;
-                Ok(Tables { database, timers, directory: directory.path().to_owned(), most_buffered })
-            }
+            Ok(Ok((database, timers))) => Tables::around(database, timers, directory, options),
             Ok(Err(error)) => Err(on_open(directory.path(), &error)),
             Err(_) => Err(directory.damaged("the engine panicked while it read its files")),
         }
+    }
+
+    fn around(
+        database: Database,
+        timers: Keyspace,
+        directory: &StoreDirectory,
+        options: &EmbeddedOptions,
+    ) -> Result<Tables, StoreError> {
+        let upkeep = Upkeep::start(timers.path().join("tables"));
+        let upkeep = upkeep.map_err(|error| from_io(directory.path(), &error))?;
+        let memtable = timers.tree.active_memtable();
+        Ok(Tables {
+            upkeep,
+            active: Mutex::new(ActiveMemtable { id: memtable.id(), memtable }),
+            entering: RwLock::new(()),
+            database,
+            timers,
+            directory: directory.path().to_owned(),
+            full: options.write_buffer,
+            most_buffered: options.write_buffer / 2 * HALF_MEMTABLES,
+        })
     }
 
     /// Verifies that tables and journals together have every transaction, and returns the totals (D57).
@@ -175,6 +212,7 @@ impl Tables {
 
     /// Returns a view of the tables that later transactions do not change.
     pub(super) fn view(&self) -> View<'_> {
+        let _none_enters = self.entering.read().unwrap_or_else(PoisonError::into_inner);
         View { tables: self, snapshot: self.database.snapshot() }
     }
 
@@ -198,7 +236,43 @@ impl Tables {
         }
         batch.insert(&self.timers, layout::TOTALS, encoding::totals(totals));
         self.wait_for_memory();
-        batch.commit().map_err(|error| StoreError::SyncFailed(format!("{}: {error}", self.directory.display())))
+        let entering = self.entering.write().unwrap_or_else(PoisonError::into_inner);
+        let committed = batch.commit();
+        drop(entering);
+        committed.and_then(|()| self.seal_if_full()).map_err(|error| self.on_write(&error))
+    }
+
+    /// Seals the memtable if it is full and no other one waits to be written to a table, and tells the upkeep of sealed ones.
+    ///
+    /// The engine would ask its thread for it with each transaction, in a bounded queue that only this thread reads. While that thread
+    /// merges tables the queue can fill up, and the thread then waits for ever for room in it.
+    fn seal_if_full(&self) -> fjall::Result<()> {
+        let mut active = self.active();
+        let mut memtable = self.timers.tree.active_memtable();
+        if memtable.size() > self.full && self.timers.tree.sealed_memtable_count() == 0 {
+            self.timers.rotate_memtable()?;
+            memtable = self.timers.tree.active_memtable();
+        }
+        if active.id != memtable.id() {
+            let sealed = std::mem::replace(&mut *active, ActiveMemtable { id: memtable.id(), memtable });
+            self.upkeep.flushes(sealed.memtable);
+        }
+        Ok(())
+    }
+
+    fn active(&self) -> MutexGuard<'_, ActiveMemtable> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn on_write(&self, error: &fjall::Error) -> StoreError {
+        let directory = self.directory.display();
+        match error {
+            fjall::Error::Poisoned => StoreError::SyncFailed(format!(
+                "{directory}: the engine has stopped after an error: a disk that is full or fails, or damage. If the store ends again after \
+                 it was opened, `tourbillon durable inspect --verify` tells whether it is damaged"
+            )),
+            error => StoreError::SyncFailed(format!("{directory}: {error}")),
+        }
     }
 
     /// Waits while the engine holds more than it may (Q5): its thread flushes no memtable while it merges tables, and the newest memtable grows
@@ -274,9 +348,9 @@ impl<'a> View<'a> {
     }
 }
 
-fn keyspace_options(options: &EmbeddedOptions) -> KeyspaceCreateOptions {
+fn keyspace_options() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
-        .max_memtable_size(options.write_buffer)
+        .max_memtable_size(NEVER_FULL)
         .data_block_compression_policy(CompressionPolicy::disabled())
         .data_block_size_policy(BlockSizePolicy::all(4096))
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0))))
@@ -304,14 +378,69 @@ fn on_open(directory: &Path, error: &fjall::Error) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tempfile::TempDir;
+
     use super::*;
+
+    fn opened(write_buffer: u64) -> (TempDir, Opened) {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = StoreDirectory::lock(folder.path()).unwrap();
+        let options = EmbeddedOptions::default().write_buffer(write_buffer);
+        let opened = open(&directory, &options).unwrap();
+        (folder, opened)
+    }
+
+    #[test]
+    fn q5_many_small_transactions_do_not_stop_the_thread_of_the_engine() {
+        let (_folder, Opened { tables, mut totals, .. }) = opened(1 << 20);
+        let (first, mut most) = (tables.active().id, 0);
+        for number in 0..60_000_u32 {
+            let mut changes = Changes::default();
+            changes.put(&[b"r", &number.to_be_bytes()[..]].concat(), &[7; 64]);
+            totals.sequence += 1;
+            tables.write(&mut changes, &totals).unwrap();
+            most = most.max(tables.database.write_buffer_size());
+        }
+        assert!(most < 4 << 20, "{most} bytes waited in memory");
+        assert!(tables.active().id > first + 3, "memtables were sealed");
+    }
+
+    #[test]
+    fn q1_a_view_shows_whole_transactions_while_the_engine_flushes_and_merges() {
+        const ENTRIES: u32 = 500;
+        let (_folder, Opened { tables, mut totals, .. }) = opened(1 << 20);
+        let key = |entry: u32| [b"r", &entry.to_be_bytes()[..]].concat();
+        let number_at = |view: &View<'_>, entry| view.get(&key(entry)).unwrap().map(|value| value[..8].to_vec());
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let view = tables.view();
+                    let first = number_at(&view, 0);
+                    assert_eq!(number_at(&view, ENTRIES - 1), first, "half a transaction");
+                    let expected = first.map_or(totals.sequence, |first| u64::from_be_bytes(first.try_into().unwrap()));
+                    assert_eq!(view.totals().unwrap().sequence, expected);
+                }
+            });
+            let mut totals = totals;
+            for _ in 0..300 {
+                totals.sequence += 1;
+                let mut changes = Changes::default();
+                let value = [&totals.sequence.to_be_bytes()[..], &[7; 200]].concat();
+                (0..ENTRIES).for_each(|entry| changes.put(&key(entry), &value));
+                tables.write(&mut changes, &totals).unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        totals.sequence += 300;
+        assert_eq!(tables.view().totals().unwrap().sequence, totals.sequence);
+    }
 
     #[test]
     fn q5_writes_wait_for_the_engine_before_its_memory_grows_beyond_three_memtables() {
-        let folder = tempfile::tempdir().unwrap();
-        let directory = StoreDirectory::lock(folder.path()).unwrap();
-        let options = EmbeddedOptions::default().write_buffer(1 << 20);
-        let Opened { tables, mut totals, .. } = open(&directory, &options).unwrap();
+        let (_folder, Opened { tables, mut totals, .. }) = opened(1 << 20);
         let mut most = 0;
         for number in 0..100_u8 {
             let mut changes = Changes::default();
