@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tourbillon_durable::core::{Action, Core, CoreConfig, DeliveryId, Input, Now, StoreRequest, Wakeup};
+use tourbillon_durable::core::{Action, Core, CoreConfig, DeliveryId, Input, Now, StoreRequest, Wakeup, WriteTag};
 use tourbillon_durable::store::{
-    CreateOp, DuePage, DueQuery, Heartbeat, MemoryTables, NodeId, Ownership, ShardId, StoreTraits, Verdict, WriteOp,
-    is_pull_fence,
+    ClaimOp, CreateOp, DuePage, DueQuery, Heartbeat, MemoryTables, NodeId, Ownership, ShardId, StoreTraits, Verdict,
+    WriteOp, is_pull_fence,
 };
 use tourbillon_durable::{NewTimer, RetryPolicy, StoreError, StoreTime, TimerId};
 
@@ -512,4 +512,31 @@ fn d53_q3_a_claim_that_is_answered_after_its_handler_was_removed_is_given_back()
     let actions = rows.register(1);
     rows.answer(actions);
     assert_eq!(rows.delivered.len(), 1);
+}
+
+/// Returns the claim among the actions.
+fn claim_of(actions: Vec<Action>) -> Option<(WriteTag, ClaimOp)> {
+    actions.into_iter().find_map(|action| match action {
+        Action::Write(tag, WriteOp::Claim(op)) => Some((tag, op)),
+        _ => None,
+    })
+}
+
+#[test]
+fn o9_q1_a_node_that_ends_does_not_wait_for_a_claim_that_the_store_has_failed() {
+    for fails_first in [true, false] {
+        let mut rows = DueRows::new();
+        rows.create(1);
+        rows.register(0);
+        let mut actions = rows.register(1);
+        while let Some(Action::Scan(scan, query)) = actions.iter().find(|action| matches!(action, Action::Scan(..))) {
+            let page = rows.scanned(*scan, query);
+            actions = rows.tell(page);
+        }
+        let (tag, _) = claim_of(actions).expect("the row is claimed");
+        let failed = Input::Written(tag, Err(StoreError::Unavailable("it is gone".into())));
+        let (first, last) = if fails_first { (failed, Input::Drain) } else { (Input::Drain, failed) };
+        assert_eq!(leases(rows.tell(first)), [], "the claim is under way, or the node runs");
+        assert_eq!(leases(rows.tell(last)), [Duration::ZERO], "the node leaves at once");
+    }
 }

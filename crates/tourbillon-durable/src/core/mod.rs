@@ -394,6 +394,8 @@ impl Core {
             Input::Drain => {
                 if self.phase == Phase::Running {
                     self.phase = Phase::Draining;
+                    // Nothing is claimed any more, so these claims would never be answered, and the node would never leave.
+                    self.lanes.values_mut().for_each(Lane::end_unanswered);
                 }
             }
             Input::Tick => {}
@@ -563,16 +565,16 @@ impl Core {
 
     fn write_failed(&mut self, now: Now, tag: WriteTag, error: StoreError) {
         let is_wanted = match &tag {
-            WriteTag::Claim(tag) => self.kinds.contains(&tag.kind),
+            WriteTag::Claim(tag) => self.phase == Phase::Running && self.kinds.contains(&tag.kind),
             WriteTag::Finish(id) => self.has_delivery(*id),
             WriteTag::Extend(id) => self.deliveries.is_handled(*id),
         };
         if !is_wanted {
-            // The claim of a kind without a handler is over.
+            // The claim of a kind without a handler, or of a node that ends, is over.
             if let WriteTag::Claim(tag) = tag
                 && let Some(lane) = self.lanes.get_mut(&tag.kind)
             {
-                lane.claim_failed(tag.entry, tag.sent, now.steady);
+                lane.claim_ended(&tag.entry);
             }
             return self.note_failure(&error);
         }
