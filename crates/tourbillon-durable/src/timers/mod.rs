@@ -470,7 +470,8 @@ impl Timers {
         self.send(Message::Register { kind: kind.to_owned(), limit: 0, handler: None })
     }
 
-    /// Stops delivering, waits until deliveries that have begun have ended, but no longer than `limit`, and closes the store.
+    /// Stops delivering, waits until deliveries that have begun have ended, but no longer than `limit`, and closes the store. Until the last of them
+    /// has ended, handlers can go on using these timers.
     ///
     /// # Errors
     /// Deliveries were still running at the limit: they are delivered again by the next process. Or the store failed.

@@ -300,7 +300,13 @@ impl NodeLoop {
     }
 
     fn ask(&mut self, ops: Vec<WriteOp>, is_group: bool, reply: ReplyTo) {
-        if ops.is_empty() || self.phase != LoopPhase::Running {
+        let is_taken = match self.phase {
+            LoopPhase::Running => true,
+            // Handlers that are waited for may need their own requests to end.
+            LoopPhase::Draining => self.core.deliveries() > 0,
+            LoopPhase::Closing | LoopPhase::Ended => false,
+        };
+        if ops.is_empty() || !is_taken {
             let answers = ops.iter().map(|_| Err(StoreError::Closed)).collect();
             return reply.send(answers);
         }

@@ -8,6 +8,7 @@ mod faults;
 mod panics;
 mod pause;
 mod queue;
+mod shutdown;
 mod typed;
 
 use std::sync::mpsc::{Receiver, channel};
