@@ -112,7 +112,7 @@ impl Lane {
         self.window.scan_again();
     }
 
-    /// Has the lane look for the rows of shards that are new to the node.
+    /// Has the lane look for all its rows anew: those of shards that are new to the node, or those that were imported during a pause.
     pub(super) fn owner_changed(&mut self) {
         self.window.forget();
         self.orphans = OrphanSearch::Wanted(Duration::ZERO);

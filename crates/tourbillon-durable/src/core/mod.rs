@@ -358,7 +358,10 @@ impl Core {
 
     fn take(&mut self, now: Now, input: Input) {
         match input {
-            Input::Paused(is_paused) => (self.is_paused, self.paused_at) = (is_paused, Some(now.steady)),
+            Input::Paused(is_paused) => {
+                self.paused_at = Some(now.steady);
+                self.set_paused(is_paused);
+            }
             Input::Registered { kind, limit: 0 } => {
                 self.kinds.remove(&kind);
                 if let Some(lane) = self.lanes.get_mut(&kind) {
@@ -617,8 +620,9 @@ impl Core {
         let again = self.ended(now, RequestKey::Heartbeat, result.as_ref().err());
         if let Ok(ownership) = &result
             && self.paused_at.is_none_or(|at| at < sent)
+            && self.is_paused != ownership.is_paused
         {
-            self.is_paused = ownership.is_paused;
+            self.set_paused(ownership.is_paused);
         }
         let gained = self.owned.answered(now.steady, sent, result.map_err(|_| again));
         let owned = &self.owned;
@@ -628,6 +632,14 @@ impl Core {
         }
         for id in self.deliveries.not_owned(&self.owned) {
             self.abandon(id);
+        }
+    }
+
+    /// Records whether the store is paused. After a pause each lane looks for its rows anew: of rows that were imported meanwhile there was no notice.
+    fn set_paused(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+        if !is_paused {
+            self.lanes.values_mut().for_each(Lane::owner_changed);
         }
     }
 
