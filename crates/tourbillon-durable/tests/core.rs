@@ -540,3 +540,37 @@ fn o9_q1_a_node_that_ends_does_not_wait_for_a_claim_that_the_store_has_failed() 
         assert_eq!(leases(rows.tell(last)), [Duration::ZERO], "the node leaves at once");
     }
 }
+
+/// Returns when the core sends its heartbeats in a minute, if the lease of the other node ends as `others_until` says.
+fn beats(others_until: impl Fn(Duration) -> Option<Duration>) -> Vec<Duration> {
+    let span = (Duration::ZERO, Duration::from_secs(60));
+    let register = Input::Registered { kind: "mail".into(), limit: 1 };
+    let log = pass(&mut Core::new(config(true)), span, register, |steady, action| match action {
+        Action::Heartbeat(_) => {
+            let Input::Owned { sent, result: Ok(ownership) } = owned_at(steady) else { return None };
+            let others_until = others_until(steady).map(|until| NOW.saturating_add(until));
+            Some(Input::Owned { sent, result: Ok(Ownership { others_until, ..ownership }) })
+        }
+        Action::Scan(scan, query) => {
+            Some(Input::Scanned { kind: query.kind.clone(), scan: *scan, result: Ok(DuePage::default()) })
+        }
+        Action::Orphans { kind, .. } => Some(Input::OrphansFound { kind: kind.clone(), result: Ok(Vec::new()) }),
+        _ => None,
+    });
+    log.into_iter().filter(|(_, action)| matches!(action, Action::Heartbeat(_))).map(|(at, _)| at).collect()
+}
+
+#[test]
+fn o9_a_node_sends_a_heartbeat_soon_after_the_lease_of_a_dead_node_has_ended() {
+    let lease = config(true).node_lease;
+    let alone = beats(|_| None);
+    let each = lease / 3;
+    // A live node has renewed its lease a third of it ago at most.
+    assert_eq!(beats(|steady| Some(steady + lease - each)), alone, "live nodes cost no heartbeat");
+    for ends in [0, 7_000, 14_999, 19_000].map(Duration::from_millis) {
+        let with_dead = beats(|steady| Some(ends).filter(|ends| *ends > steady));
+        let after = with_dead.iter().find(|at| **at >= ends && **at > Duration::ZERO).unwrap();
+        assert!(ends.is_zero() || *after <= ends + lease / 100, "{after:?} after {ends:?}");
+        assert!(with_dead.len() <= alone.len() + 1, "{with_dead:?}");
+    }
+}

@@ -160,6 +160,15 @@ impl OwnedShards {
         Heartbeat { node: self.config.node, lease: Duration::ZERO, release: Vec::new(), kinds: None }
     }
 
+    /// Returns when the lease of another node ends first, or a little later, on the node's own clock. The store said the time before `steady`, so
+    /// that the lease has ended by then. Each node adds another part of a hundredth of the lease, so that they do not come together.
+    fn takeover_at(&self, steady: Duration, ownership: &Ownership) -> Option<Duration> {
+        let others_until = ownership.others_until.filter(|_| !self.is_idle)?;
+        let least = self.config.node_lease / 200;
+        let own_part = least * u32::from(self.fence as u8) / 256;
+        Some(steady + others_until.since(ownership.now) + least + own_part)
+    }
+
     /// Takes the answer to a heartbeat, or the time of the next one if it has failed, and returns what the node has gained with it.
     pub(super) fn answered(
         &mut self,
@@ -178,6 +187,10 @@ impl OwnedShards {
         let is_shared = self.config.store.has_other_writers();
         self.until = is_shared.then(|| sent + lease - lease / 10);
         self.next = (is_shared || ownership.shards.is_empty()).then(|| sent + lease / 3);
+        // A node that does not renew its lease is succeeded soon after the lease has ended. Others have renewed theirs long before.
+        if let Some(takeover) = self.takeover_at(steady, &ownership) {
+            self.next = super::earlier(self.next, Some(takeover));
+        }
         self.fair_share = ownership.fair_share.max(1);
         let shards: BTreeMap<ShardId, u64> = ownership.shards.into_iter().collect();
         let owned = shards.iter().any(|(shard, epoch)| self.shards.get(shard) != Some(epoch));
