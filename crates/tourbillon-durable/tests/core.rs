@@ -574,3 +574,33 @@ fn o9_a_node_sends_a_heartbeat_soon_after_the_lease_of_a_dead_node_has_ended() {
         assert!(with_dead.len() <= alone.len() + 1, "{with_dead:?}");
     }
 }
+
+#[test]
+fn d55_hints_that_come_faster_than_the_store_answers_are_gathered_and_none_is_lost() {
+    let in_millis = Duration::from_millis;
+    for (has_other_writers, takes) in [(true, 0), (true, 5), (true, 100), (false, 5), (false, 100)] {
+        let takes = in_millis(takes);
+        let mut core = idle_core(has_other_writers, Some(StoreTime::MAX));
+        let mut looks = Vec::new();
+        let mut waiting: Option<(Duration, u64, String)> = None;
+        // A hint each millisecond of a second, and then none for a fifth of one, which is shorter than the wait for a look without a hint.
+        for step in (50..=1_200).map(in_millis) {
+            let answered = waiting.take_if(|(at, ..)| *at <= step).map(|(_, scan, kind)| {
+                let page = DuePage { next_wake: Some(StoreTime::MAX), ..DuePage::default() };
+                Input::Scanned { kind, scan, result: Ok(page) }
+            });
+            let hint = if step <= in_millis(1_000) { Input::Hinted } else { Input::Tick };
+            for input in answered.into_iter().chain([hint]) {
+                for action in core.handle(Now { store: NOW.saturating_add(step), steady: step }, input) {
+                    let Action::Scan(scan, query) = action else { panic!("there is nothing else to do: {action:?}") };
+                    looks.push(step);
+                    waiting = Some((step + takes, scan, query.kind));
+                }
+            }
+        }
+        let between = (takes * 2).max(takes + in_millis(20));
+        assert_eq!(looks[0], in_millis(50), "the first hint is followed at once");
+        assert!(looks.iter().zip(&looks[1..]).all(|(one, next)| *next - *one >= between), "{takes:?}: {looks:?}");
+        assert!(*looks.last().unwrap() >= in_millis(1_000), "{takes:?}: {looks:?}");
+    }
+}

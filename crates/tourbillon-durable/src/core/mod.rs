@@ -22,7 +22,7 @@
 //! behind it, as the last scan found it or as a notice said since that scan was sent.
 //!
 //! A store with other writers gives no notices of their commits. There the lane scans its window again at a fixed pace (D55); a hint only makes
-//! that sooner.
+//! that sooner. A look that was hinted at begins after the hint, and not sooner after the last one than that one took.
 //!
 //! # Why a paused store delivers nothing
 //! A core counts its store as paused until the first answer to a heartbeat says otherwise, and claims nothing before that. When the node itself hears of a
@@ -118,6 +118,8 @@ pub enum Input {
     Paused(bool),
     /// Another node says that it armed something that is due soon.
     Hinted,
+    /// A row of a kind was armed, or may have been, and it is not known which.
+    HintedKind(String),
     /// The answer to [`Action::Write`].
     Written(WriteTag, Result<WriteAnswer, StoreError>),
     /// The answer to [`Action::Scan`].
@@ -377,6 +379,7 @@ impl Core {
             }
             Input::Noticed { kind, entry } => self.notice(&kind, entry),
             Input::Hinted => self.lanes.values_mut().for_each(Lane::scan_again),
+            Input::HintedKind(kind) => self.lanes.get_mut(&kind).into_iter().for_each(Lane::scan_again),
             Input::Written(tag, result) => self.written(now, tag, result),
             Input::Scanned { kind, scan, result } => {
                 if self.kinds.contains(&kind) {

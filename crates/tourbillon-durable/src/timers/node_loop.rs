@@ -24,6 +24,9 @@ use crate::store::{
     StoreError, Target, TimerRow, Verdict, WriteAnswer, WriteOp,
 };
 
+/// The most rows of workers of which a node knows the kinds; what becomes of others is a hint for all kinds.
+const MOST_PULLED: usize = 100_000;
+
 /// What a node is told by other threads.
 #[expect(clippy::large_enum_variant, reason = "messages are moved once")]
 pub(super) enum Message {
@@ -68,6 +71,7 @@ pub(super) enum About {
     /// `None` if nobody wants to know.
     Cancel(Option<Target>),
     Finish(FinishOp),
+    Extend(RowId),
     Other,
 }
 
@@ -117,6 +121,8 @@ pub(super) struct NodeLoop {
     handlers: HashMap<String, Handler>,
     threads: HandlerThreads,
     running: HashMap<DeliveryId, RunningDelivery>,
+    /// The kinds of rows that workers have pulled here, as far as they are known.
+    pulled: HashMap<RowId, String>,
     subscribers: Vec<Subscriber>,
     stats: Arc<StatsRecorder>,
     clocks: NodeClocks,
@@ -155,6 +161,7 @@ impl NodeLoop {
             handlers: HashMap::new(),
             threads,
             running: HashMap::new(),
+            pulled: HashMap::new(),
             subscribers: Vec::new(),
             stats,
             clocks: NodeClocks { origin: Instant::now(), offset, max_skew },
@@ -369,15 +376,29 @@ impl NodeLoop {
                 for entry in next.iter().copied().chain([DueEntry::from(row)]) {
                     self.tell_core(Input::Noticed { kind: row.spec.kind.clone(), entry });
                 }
+                // Rows that workers have left, or have acknowledged to other nodes, are not kept for ever.
+                if self.pulled.len() >= MOST_PULLED {
+                    self.pulled.clear();
+                }
+                self.pulled.insert(row.id, row.spec.kind.clone());
                 return;
             }
             (_, Ok(WriteAnswer::Extend(_))) if self.store.traits().has_other_writers() => return,
+            // The lease ends at another time now, which the answer does not say.
+            (About::Extend(id), Ok(WriteAnswer::Extend(Ok(())))) => {
+                let hint = self.pulled.get(id).map_or(Input::Hinted, |kind| Input::HintedKind(kind.clone()));
+                return self.tell_core(hint);
+            }
+            (About::Finish(op), Ok(WriteAnswer::Finish(Ok(armed)))) => {
+                let kind = self.pulled.remove(&op.id);
+                let Some(entry) = *armed else { return };
+                let input = kind.map_or(Input::Hinted, |kind| Input::Noticed { kind, entry });
+                return self.tell_core(input);
+            }
             (
                 _,
                 Ok(
                     WriteAnswer::DeadLetter(Some(Some(_)))
-                    | WriteAnswer::Extend(Ok(()))
-                    | WriteAnswer::Finish(Ok(Some(_)))
                     | WriteAnswer::Claim(ClaimAnswer::GivenUp { next: Some(_), .. }),
                 )
                 | Err(StoreError::Uncertain(_)),
@@ -575,6 +596,7 @@ impl About {
             WriteOp::Create(op) => About::Create(Arc::clone(&op.spec)),
             WriteOp::Cancel(op) => About::Cancel(is_watched.then(|| op.target.clone())),
             WriteOp::Finish(op) => About::Finish(op.clone()),
+            WriteOp::Extend(op) => About::Extend(op.id),
             _ => About::Other,
         }
     }
