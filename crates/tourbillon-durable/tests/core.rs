@@ -604,3 +604,59 @@ fn d55_hints_that_come_faster_than_the_store_answers_are_gathered_and_none_is_lo
         assert!(*looks.last().unwrap() >= in_millis(1_000), "{takes:?}: {looks:?}");
     }
 }
+
+#[test]
+fn o9_a_node_that_is_always_busy_gives_shards_to_a_new_one() {
+    const SHARDS: u16 = 8;
+    const LIMIT: usize = 32;
+    let store = StoreTraits { shards: SHARDS, ..config(true).store };
+    let nodes = [1, 2].map(|number| NodeId(TimerId::from_u128(number).as_uuid()));
+    let mut cores = nodes.map(|node| Core::new(CoreConfig { node, store, ..config(true) }));
+    let mut tables = MemoryTables::new(SHARDS);
+    let creates = (1..=4_000).map(|number| {
+        let timer = NewTimer::after("mail", Duration::ZERO).key(number.to_string());
+        let (spec, on_conflict) = timer.check(Default::default()).unwrap();
+        WriteOp::Create(CreateOp { id: TimerId::from_u128(number), spec: Arc::new(spec), on_conflict })
+    });
+    tables.write(creates.collect(), NOW).unwrap();
+    let mut running: [VecDeque<DeliveryId>; 2] = Default::default();
+    let mut shares = [0; 2];
+    let mut was_always_busy = true;
+    // The second node comes after two leases of the first.
+    for step in 0..400_u32 {
+        let steady = Duration::from_millis(100) * step;
+        let now = Now { store: NOW.saturating_add(steady), steady };
+        for (index, core) in cores.iter_mut().enumerate().take(if step < 200 { 1 } else { 2 }) {
+            let mut inputs = VecDeque::from([Input::Registered { kind: "mail".into(), limit: LIMIT }]);
+            // One handler ends in each step, and the others go on.
+            inputs.extend(running[index].pop_front().map(|id| Input::HandlerDone(id, Verdict::Done)));
+            while let Some(input) = inputs.pop_front() {
+                for action in core.handle(now, input) {
+                    inputs.push_back(match action {
+                        Action::Heartbeat(heartbeat) => {
+                            let ownership = tables.heartbeat(&heartbeat, now.store);
+                            shares[index] = ownership.shards.len();
+                            Input::Owned { sent: steady, result: Ok(ownership) }
+                        }
+                        Action::Scan(scan, query) => {
+                            let result = Ok(tables.due(&query));
+                            Input::Scanned { kind: query.kind, scan, result }
+                        }
+                        Action::Orphans { kind, .. } => Input::OrphansFound { kind, result: Ok(Vec::new()) },
+                        Action::Write(tag, op) => {
+                            Input::Written(tag, Ok(tables.write(vec![op], now.store).unwrap().remove(0)))
+                        }
+                        Action::Deliver(id, _) => {
+                            running[index].push_back(id);
+                            continue;
+                        }
+                        other => panic!("there is nothing else to do: {other:?}"),
+                    });
+                }
+            }
+        }
+        was_always_busy &= running[0].len() > LIMIT / 2;
+    }
+    assert!(was_always_busy);
+    assert_eq!(shares, [usize::from(SHARDS / 2); 2]);
+}

@@ -445,7 +445,7 @@ impl Core {
     fn claim(&mut self, now: Now) {
         for (kind, lane) in &mut self.lanes {
             while let Some((entry, sent)) = lane.next_claim(now) {
-                let Some(epoch) = self.owned.claim_epoch(kind, entry.shard) else {
+                let Some(epoch) = self.owned.claim_epoch(kind, entry.shard, sent.is_some()) else {
                     lane.claim_ended(&entry);
                     self.failing.forget(&RequestKey::Claim(entry.id));
                     continue;
