@@ -138,6 +138,13 @@ pub enum Input {
         /// What the store replied.
         result: Result<Vec<DueEntry>, StoreError>,
     },
+    /// A heartbeat whose answer does not count otherwise has said whether the store is paused.
+    PauseHeard {
+        /// When the heartbeat was sent, on the node's own clock.
+        sent: Duration,
+        /// Whether the store is paused.
+        is_paused: bool,
+    },
     /// The answer to [`Action::Heartbeat`].
     Owned {
         /// When the heartbeat was sent, on the node's own clock.
@@ -261,6 +268,8 @@ pub struct Core {
     phase: Phase,
     /// Whether the store is paused. It counts as paused until the first answer to a heartbeat says otherwise.
     is_paused: bool,
+    /// Whether the node has heard if the store is paused.
+    knows_pause: bool,
     /// When the node itself heard of a pause or of its end: older answers to heartbeats do not count.
     paused_at: Option<Duration>,
     actions: Vec<Action>,
@@ -290,6 +299,7 @@ impl Core {
             next_number: 1,
             phase: Phase::Running,
             is_paused: true,
+            knows_pause: false,
             paused_at: None,
             actions: Vec::new(),
         }
@@ -348,6 +358,12 @@ impl Core {
         self.is_paused
     }
 
+    /// Returns whether the node has heard if the store is paused.
+    #[must_use]
+    pub fn knows_pause(&self) -> bool {
+        self.knows_pause
+    }
+
     /// Returns whether a delivery has begun and not ended.
     #[must_use]
     pub fn has_delivery(&self, id: DeliveryId) -> bool {
@@ -378,6 +394,7 @@ impl Core {
                 lane.set_limit(limit);
             }
             Input::Noticed { kind, entry } => self.notice(&kind, entry),
+            Input::PauseHeard { sent, is_paused } => self.pause_heard(sent, is_paused),
             Input::Hinted => self.lanes.values_mut().for_each(Lane::scan_again),
             Input::HintedKind(kind) => self.lanes.get_mut(&kind).into_iter().for_each(Lane::scan_again),
             Input::Written(tag, result) => self.written(now, tag, result),
@@ -621,11 +638,8 @@ impl Core {
             return;
         }
         let again = self.ended(now, RequestKey::Heartbeat, result.as_ref().err());
-        if let Ok(ownership) = &result
-            && self.paused_at.is_none_or(|at| at < sent)
-            && self.is_paused != ownership.is_paused
-        {
-            self.set_paused(ownership.is_paused);
+        if let Ok(ownership) = &result {
+            self.pause_heard(sent, ownership.is_paused);
         }
         let gained = self.owned.answered(now.steady, sent, result.map_err(|_| again));
         let owned = &self.owned;
@@ -638,9 +652,19 @@ impl Core {
         }
     }
 
+    /// Takes what a heartbeat has said, unless the node itself has heard of a pause since that was sent.
+    fn pause_heard(&mut self, sent: Duration, is_paused: bool) {
+        if self.paused_at.is_none_or(|at| at < sent) {
+            self.knows_pause = true;
+            if self.is_paused != is_paused {
+                self.set_paused(is_paused);
+            }
+        }
+    }
+
     /// Records whether the store is paused. After a pause each lane looks for its rows anew: of rows that were imported meanwhile there was no notice.
     fn set_paused(&mut self, is_paused: bool) {
-        self.is_paused = is_paused;
+        (self.is_paused, self.knows_pause) = (is_paused, true);
         if !is_paused {
             self.lanes.values_mut().for_each(Lane::owner_changed);
         }

@@ -44,6 +44,8 @@ pub(super) enum Message {
     Subscribe(Subscriber),
     /// The store was paused, or its pause has ended.
     Paused(bool, oneshot::Sender<()>),
+    /// A worker wants to know whether the store is paused, as soon as the node has heard of it.
+    AskPaused(oneshot::Sender<Result<bool, StoreError>>),
     /// The alarm has gone off.
     Alarm,
     /// The node is to end.
@@ -121,6 +123,8 @@ pub(super) struct NodeLoop {
     handlers: HashMap<String, Handler>,
     threads: HandlerThreads,
     running: HashMap<DeliveryId, RunningDelivery>,
+    /// Workers that wait until the node has heard whether the store is paused.
+    ask_paused: Vec<oneshot::Sender<Result<bool, StoreError>>>,
     /// The kinds of rows that workers have pulled here, as far as they are known.
     pulled: HashMap<RowId, String>,
     subscribers: Vec<Subscriber>,
@@ -161,6 +165,7 @@ impl NodeLoop {
             handlers: HashMap::new(),
             threads,
             running: HashMap::new(),
+            ask_paused: Vec::new(),
             pulled: HashMap::new(),
             subscribers: Vec::new(),
             stats,
@@ -222,7 +227,13 @@ impl NodeLoop {
             Message::Subscribe(subscriber) => self.subscribers.push(subscriber),
             Message::Paused(is_paused, done) => {
                 self.tell_core(Input::Paused(is_paused));
+                self.stats.change(|stats| stats.is_paused = is_paused);
                 reply(done, ());
+                self.answer_ask_paused(None);
+            }
+            Message::AskPaused(answer) => {
+                self.ask_paused.push(answer);
+                self.answer_ask_paused(None);
             }
             Message::Register { kind, limit, handler } => {
                 match handler {
@@ -284,8 +295,19 @@ impl NodeLoop {
         }
     }
 
+    /// Answers workers if the node has heard whether the store is paused, or cannot hear of it because of `error`.
+    fn answer_ask_paused(&mut self, error: Option<&StoreError>) {
+        let answer = match error {
+            _ if self.core.knows_pause() => Ok(self.core.is_paused()),
+            Some(error) => Err(error.clone()),
+            None => return,
+        };
+        self.ask_paused.drain(..).for_each(|waiting| reply(waiting, answer.clone()));
+    }
+
     /// Learns the store's clock from the answer to a heartbeat.
     fn owned(&mut self, sent: Duration, result: Result<Ownership, StoreError>) {
+        let error = result.as_ref().err().cloned();
         let result = match result {
             Ok(ownership) if self.config.store.has_other_writers() => {
                 let offset = self.clocks.offset_of(ownership.now, sent);
@@ -295,6 +317,7 @@ impl NodeLoop {
                 self.clocks.offset.store(offset, Ordering::Relaxed);
                 self.stats.change(|stats| (stats.clock_skew, stats.is_clock_off) = (off, is_clock_off));
                 if is_clock_off {
+                    self.tell_core(Input::PauseHeard { sent, is_paused: ownership.is_paused });
                     let text = format!("the clock of this machine is off by {off:?} from the store's: set it right");
                     Err(StoreError::Unavailable(text))
                 } else {
@@ -304,6 +327,7 @@ impl NodeLoop {
             other => other,
         };
         self.tell_core(Input::Owned { sent, result });
+        self.answer_ask_paused(error.as_ref());
     }
 
     fn ask(&mut self, ops: Vec<WriteOp>, is_group: bool, reply: ReplyTo) {
@@ -316,6 +340,10 @@ impl NodeLoop {
         if ops.is_empty() || !is_taken {
             let answers = ops.iter().map(|_| Err(StoreError::Closed)).collect();
             return reply.send(answers);
+        }
+        // The store may have been paused since the worker has asked. A pause is not over before its caller has its answer.
+        if self.core.is_paused() && ops.iter().all(|op| matches!(op, WriteOp::Claim(_))) {
+            return reply.send(ops.iter().map(|_| Ok(WriteAnswer::Claim(ClaimAnswer::Lost))).collect());
         }
         self.last_request += 1;
         let request = self.last_request;

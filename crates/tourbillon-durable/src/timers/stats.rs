@@ -91,6 +91,7 @@ impl Default for StatsRecorder {
 }
 
 impl StatsRecorder {
+    /// Returns whether the store is paused, or the node does not know it yet.
     pub(super) fn is_paused(&self) -> bool {
         self.lock().is_paused
     }

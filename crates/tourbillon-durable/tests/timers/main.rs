@@ -7,6 +7,7 @@ mod extremes;
 mod faults;
 mod panics;
 mod pause;
+mod pull;
 mod queue;
 mod shutdown;
 mod typed;
