@@ -39,7 +39,7 @@ use self::handlers::Handler;
 use self::node_loop::{Mailbox, Message};
 pub use self::pull::{PullAnswer, PullRequest, Pulled, Receipt};
 use self::queue::RequestQueue;
-pub use self::request::{Answer, LARGEST_BATCH, Request};
+pub use self::request::{Answer, LARGEST_BATCH, LARGEST_BATCH_PAYLOAD, Request};
 pub use self::stats::{DeliveryStats, NamespaceLateness, StoreFailing};
 use crate::id::TimerId;
 use crate::spec::{FirstDue, Limits, NewTimer};
@@ -185,7 +185,7 @@ impl Timers {
         self.created(self.ask(self.create_op(timer)?).await?)
     }
 
-    /// Creates many timers in one request: one durable transaction, if the store takes that many in one. More than 1,024, or than may
+    /// Creates many timers in one request: one durable transaction, if the store takes that many in one. More than 1,024, or 16 MiB of payload, or than may
     /// [wait for the store](TimersBuilder::waiting_requests), are sent in parts, one after the other as the store makes room.
     ///
     /// If the future is dropped, some timers may have been created all the same.
