@@ -334,6 +334,12 @@ impl Timers {
         DeliveryStats { waiting_requests: self.inner.queue.len(), ..self.inner.stats.read() }
     }
 
+    /// Returns what [`stats`](Timers::stats) returns, without the lateness: its histograms are large, and a health check does not need them.
+    #[must_use]
+    pub fn stats_without_lateness(&self) -> DeliveryStats {
+        DeliveryStats { waiting_requests: self.inner.queue.len(), ..self.inner.stats.read_without_lateness() }
+    }
+
     /// Pauses the delivery of all timers of the store, by all processes, until [`resume`](Timers::resume), even if the processes end meanwhile.
     /// Everything else goes on, and deliveries that have begun end as usual. After this has returned, this process begins no delivery; others
     /// on the same store hear of it with their next sign of life, within a third of their [lease](TimersBuilder::node_lease).
