@@ -4,6 +4,10 @@ use std::collections::VecDeque;
 
 use crate::store::WriteOp;
 
+/// The most bytes of payload in a batch, unless it is one group: a store takes only so much in one request, and keeps other operations waiting
+/// meanwhile.
+pub const BATCH_BYTES: usize = 16 << 20;
+
 /// Operations that wait for the store, each with a tag that its answer is for.
 ///
 /// There is no time to wait for more: while the store writes, operations gather, so batches are as large as the load makes them. Cancels and
@@ -53,14 +57,24 @@ impl<T> Batcher<T> {
         let mut batch = late.unwrap_or_default();
         let urgent = self.urgent.len().min(self.largest.saturating_sub(batch.len()));
         batch.extend(self.urgent.drain(..urgent));
-        while let Some(group) = self.groups.front()
-            && (batch.is_empty() || batch.len() + group.len() <= self.largest)
-        {
+        let mut bytes = bytes_of(&batch);
+        while let Some(group) = self.groups.front() {
+            let of_group = bytes_of(group);
+            let fits = batch.len() + group.len() <= self.largest && bytes + of_group <= BATCH_BYTES;
+            if !(batch.is_empty() || fits) {
+                break;
+            }
+            bytes += of_group;
             batch.extend(self.groups.pop_front().into_iter().flatten());
         }
         self.is_group_late = !self.groups.is_empty();
-        let other = self.other.len().min(self.largest.saturating_sub(batch.len()));
-        batch.extend(self.other.drain(..other));
+        while batch.len() < self.largest
+            && let Some((op, _)) = self.other.front()
+            && (bytes == 0 || bytes + payload_bytes(op) <= BATCH_BYTES)
+        {
+            bytes += payload_bytes(op);
+            batch.extend(self.other.pop_front());
+        }
         Some(batch.into_iter().unzip())
     }
 
@@ -88,6 +102,15 @@ impl<T> Batcher<T> {
     }
 }
 
+fn bytes_of<T>(ops: &[(WriteOp, T)]) -> usize {
+    ops.iter().map(|(op, _)| payload_bytes(op)).sum()
+}
+
+/// Returns how many bytes of payload an operation brings.
+pub fn payload_bytes(op: &WriteOp) -> usize {
+    if let WriteOp::Create(create) = op { create.spec.payload.len() } else { 0 }
+}
+
 /// Returns whether an operation goes before creates and reschedules.
 pub fn is_urgent(op: &WriteOp) -> bool {
     !matches!(op, WriteOp::Create(_) | WriteOp::Reschedule(_))
@@ -95,10 +118,13 @@ pub fn is_urgent(op: &WriteOp) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
-    use crate::TimerId;
-    use crate::spec::FirstDue;
-    use crate::store::{CancelOp, RescheduleOp, Target};
+    use crate::spec::{FirstDue, HIGHEST_PAYLOAD_LIMIT, Limits};
+    use crate::store::{CancelOp, CreateOp, RescheduleOp, Target};
+    use crate::{NewTimer, TimerId};
 
     #[test]
     fn o2_cancels_go_before_what_makes_work_and_batches_wait_for_the_store() {
@@ -130,6 +156,26 @@ mod tests {
         batcher.push_group(vec![(reschedule(), 3), (cancel(), 4), (reschedule(), 5), (cancel(), 6)]);
         assert_eq!((batcher.len(), batcher.next_batch().map(|(_, tags)| tags)), (7, Some(vec![1, 2, 0])));
         assert_eq!(batcher.next_batch().map(|(_, tags)| tags), Some(vec![3, 4, 5, 6]), "even if it is too long");
+    }
+
+    #[test]
+    fn o2_a_batch_has_a_bounded_number_of_bytes_unless_it_is_one_group() {
+        let timer = NewTimer::after("mail", Duration::ZERO).payload(vec![0; HIGHEST_PAYLOAD_LIMIT]);
+        let (spec, on_conflict) = timer.check(Limits { payload: HIGHEST_PAYLOAD_LIMIT }).unwrap();
+        let spec = Arc::new(spec);
+        let create = || WriteOp::Create(CreateOp { id: TimerId::from_u128(1), spec: Arc::clone(&spec), on_conflict });
+        let most = BATCH_BYTES / HIGHEST_PAYLOAD_LIMIT;
+        let mut batcher = Batcher::new(1, 1_024);
+        (0..most + 1).for_each(|_| batcher.push(create(), 0));
+        batcher.push_group((0..most + 2).map(|_| (create(), 1)).collect());
+        let target = Target::Id(TimerId::from_u128(1));
+        batcher.push(WriteOp::Cancel(CancelOp { target }), 2);
+        let batches = std::iter::from_fn(|| {
+            let (_, tags) = batcher.next_batch()?;
+            batcher.done();
+            Some([0, 1, 2].map(|of| tags.iter().filter(|tag| **tag == of).count()))
+        });
+        assert_eq!(batches.collect::<Vec<_>>(), [[most, 0, 1], [0, most + 2, 0], [1, 0, 0]]);
     }
 
     #[test]

@@ -26,8 +26,8 @@ pub use store::{CancelCounts, MemoryStore, Store, StoreError, Target};
 pub use time::{StoreTime, TimeOutOfRange};
 pub use timers::{
     Ack, Answer, BlockingTimers, Created, DEFAULT_CONCURRENCY, Delivery, DeliveryStats, Event, Events, HandlerResult,
-    LARGEST_BATCH, NamespaceLateness, PullAnswer, PullRequest, Pulled, Receipt, Request, Rescheduled, StoreFailing,
-    Timers, TimersBuilder, TimersError,
+    LARGEST_BATCH, LARGEST_BATCH_PAYLOAD, NamespaceLateness, PullAnswer, PullRequest, Pulled, Receipt, Request,
+    Rescheduled, StoreFailing, Timers, TimersBuilder, TimersError,
 };
 
 /// Compiles the code in the README and in the guide.

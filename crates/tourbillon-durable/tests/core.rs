@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tourbillon_durable::core::{Action, Core, CoreConfig, DeliveryId, Input, Now, StoreRequest, Wakeup};
+use tourbillon_durable::core::{Action, Core, CoreConfig, DeliveryId, Input, Now, StoreRequest, Wakeup, WriteTag};
 use tourbillon_durable::store::{
-    CreateOp, DuePage, DueQuery, Heartbeat, MemoryTables, NodeId, Ownership, ShardId, StoreTraits, Verdict, WriteOp,
-    is_pull_fence,
+    ClaimOp, CreateOp, DuePage, DueQuery, Heartbeat, MemoryTables, NodeId, Ownership, ShardId, StoreTraits, Verdict,
+    WriteOp, is_pull_fence,
 };
 use tourbillon_durable::{NewTimer, RetryPolicy, StoreError, StoreTime, TimerId};
 
@@ -512,4 +512,151 @@ fn d53_q3_a_claim_that_is_answered_after_its_handler_was_removed_is_given_back()
     let actions = rows.register(1);
     rows.answer(actions);
     assert_eq!(rows.delivered.len(), 1);
+}
+
+/// Returns the claim among the actions.
+fn claim_of(actions: Vec<Action>) -> Option<(WriteTag, ClaimOp)> {
+    actions.into_iter().find_map(|action| match action {
+        Action::Write(tag, WriteOp::Claim(op)) => Some((tag, op)),
+        _ => None,
+    })
+}
+
+#[test]
+fn o9_q1_a_node_that_ends_does_not_wait_for_a_claim_that_the_store_has_failed() {
+    for fails_first in [true, false] {
+        let mut rows = DueRows::new();
+        rows.create(1);
+        rows.register(0);
+        let mut actions = rows.register(1);
+        while let Some(Action::Scan(scan, query)) = actions.iter().find(|action| matches!(action, Action::Scan(..))) {
+            let page = rows.scanned(*scan, query);
+            actions = rows.tell(page);
+        }
+        let (tag, _) = claim_of(actions).expect("the row is claimed");
+        let failed = Input::Written(tag, Err(StoreError::Unavailable("it is gone".into())));
+        let (first, last) = if fails_first { (failed, Input::Drain) } else { (Input::Drain, failed) };
+        assert_eq!(leases(rows.tell(first)), [], "the claim is under way, or the node runs");
+        assert_eq!(leases(rows.tell(last)), [Duration::ZERO], "the node leaves at once");
+    }
+}
+
+/// Returns when the core sends its heartbeats in a minute, if the lease of the other node ends as `others_until` says.
+fn beats(others_until: impl Fn(Duration) -> Option<Duration>) -> Vec<Duration> {
+    let span = (Duration::ZERO, Duration::from_secs(60));
+    let register = Input::Registered { kind: "mail".into(), limit: 1 };
+    let log = pass(&mut Core::new(config(true)), span, register, |steady, action| match action {
+        Action::Heartbeat(_) => {
+            let Input::Owned { sent, result: Ok(ownership) } = owned_at(steady) else { return None };
+            let others_until = others_until(steady).map(|until| NOW.saturating_add(until));
+            Some(Input::Owned { sent, result: Ok(Ownership { others_until, ..ownership }) })
+        }
+        Action::Scan(scan, query) => {
+            Some(Input::Scanned { kind: query.kind.clone(), scan: *scan, result: Ok(DuePage::default()) })
+        }
+        Action::Orphans { kind, .. } => Some(Input::OrphansFound { kind: kind.clone(), result: Ok(Vec::new()) }),
+        _ => None,
+    });
+    log.into_iter().filter(|(_, action)| matches!(action, Action::Heartbeat(_))).map(|(at, _)| at).collect()
+}
+
+#[test]
+fn o9_a_node_sends_a_heartbeat_soon_after_the_lease_of_a_dead_node_has_ended() {
+    let lease = config(true).node_lease;
+    let alone = beats(|_| None);
+    let each = lease / 3;
+    // A live node has renewed its lease a third of it ago at most.
+    assert_eq!(beats(|steady| Some(steady + lease - each)), alone, "live nodes cost no heartbeat");
+    for ends in [0, 7_000, 14_999, 19_000].map(Duration::from_millis) {
+        let with_dead = beats(|steady| Some(ends).filter(|ends| *ends > steady));
+        let after = with_dead.iter().find(|at| **at >= ends && **at > Duration::ZERO).unwrap();
+        assert!(ends.is_zero() || *after <= ends + lease / 100, "{after:?} after {ends:?}");
+        assert!(with_dead.len() <= alone.len() + 1, "{with_dead:?}");
+    }
+}
+
+#[test]
+fn d55_hints_that_come_faster_than_the_store_answers_are_gathered_and_none_is_lost() {
+    let in_millis = Duration::from_millis;
+    for (has_other_writers, takes) in [(true, 0), (true, 5), (true, 100), (false, 5), (false, 100)] {
+        let takes = in_millis(takes);
+        let mut core = idle_core(has_other_writers, Some(StoreTime::MAX));
+        let mut looks = Vec::new();
+        let mut waiting: Option<(Duration, u64, String)> = None;
+        // A hint each millisecond of a second, and then none for a fifth of one, which is shorter than the wait for a look without a hint.
+        for step in (50..=1_200).map(in_millis) {
+            let answered = waiting.take_if(|(at, ..)| *at <= step).map(|(_, scan, kind)| {
+                let page = DuePage { next_wake: Some(StoreTime::MAX), ..DuePage::default() };
+                Input::Scanned { kind, scan, result: Ok(page) }
+            });
+            let hint = if step <= in_millis(1_000) { Input::Hinted } else { Input::Tick };
+            for input in answered.into_iter().chain([hint]) {
+                for action in core.handle(Now { store: NOW.saturating_add(step), steady: step }, input) {
+                    let Action::Scan(scan, query) = action else { panic!("there is nothing else to do: {action:?}") };
+                    looks.push(step);
+                    waiting = Some((step + takes, scan, query.kind));
+                }
+            }
+        }
+        let between = (takes * 2).max(takes + in_millis(20));
+        assert_eq!(looks[0], in_millis(50), "the first hint is followed at once");
+        assert!(looks.iter().zip(&looks[1..]).all(|(one, next)| *next - *one >= between), "{takes:?}: {looks:?}");
+        assert!(*looks.last().unwrap() >= in_millis(1_000), "{takes:?}: {looks:?}");
+    }
+}
+
+#[test]
+fn o9_a_node_that_is_always_busy_gives_shards_to_a_new_one() {
+    const SHARDS: u16 = 8;
+    const LIMIT: usize = 32;
+    let store = StoreTraits { shards: SHARDS, ..config(true).store };
+    let nodes = [1, 2].map(|number| NodeId(TimerId::from_u128(number).as_uuid()));
+    let mut cores = nodes.map(|node| Core::new(CoreConfig { node, store, ..config(true) }));
+    let mut tables = MemoryTables::new(SHARDS);
+    let creates = (1..=4_000).map(|number| {
+        let timer = NewTimer::after("mail", Duration::ZERO).key(number.to_string());
+        let (spec, on_conflict) = timer.check(Default::default()).unwrap();
+        WriteOp::Create(CreateOp { id: TimerId::from_u128(number), spec: Arc::new(spec), on_conflict })
+    });
+    tables.write(creates.collect(), NOW).unwrap();
+    let mut running: [VecDeque<DeliveryId>; 2] = Default::default();
+    let mut shares = [0; 2];
+    let mut was_always_busy = true;
+    // The second node comes after two leases of the first.
+    for step in 0..400_u32 {
+        let steady = Duration::from_millis(100) * step;
+        let now = Now { store: NOW.saturating_add(steady), steady };
+        for (index, core) in cores.iter_mut().enumerate().take(if step < 200 { 1 } else { 2 }) {
+            let mut inputs = VecDeque::from([Input::Registered { kind: "mail".into(), limit: LIMIT }]);
+            // One handler ends in each step, and the others go on.
+            inputs.extend(running[index].pop_front().map(|id| Input::HandlerDone(id, Verdict::Done)));
+            while let Some(input) = inputs.pop_front() {
+                for action in core.handle(now, input) {
+                    inputs.push_back(match action {
+                        Action::Heartbeat(heartbeat) => {
+                            let ownership = tables.heartbeat(&heartbeat, now.store);
+                            shares[index] = ownership.shards.len();
+                            Input::Owned { sent: steady, result: Ok(ownership) }
+                        }
+                        Action::Scan(scan, query) => {
+                            let result = Ok(tables.due(&query));
+                            Input::Scanned { kind: query.kind, scan, result }
+                        }
+                        Action::Orphans { kind, .. } => Input::OrphansFound { kind, result: Ok(Vec::new()) },
+                        Action::Write(tag, op) => {
+                            Input::Written(tag, Ok(tables.write(vec![op], now.store).unwrap().remove(0)))
+                        }
+                        Action::Deliver(id, _) => {
+                            running[index].push_back(id);
+                            continue;
+                        }
+                        other => panic!("there is nothing else to do: {other:?}"),
+                    });
+                }
+            }
+        }
+        was_always_busy &= running[0].len() > LIMIT / 2;
+    }
+    assert!(was_always_busy);
+    assert_eq!(shares, [usize::from(SHARDS / 2); 2]);
 }

@@ -80,12 +80,18 @@ impl Lane {
     /// limit (P7), and so do the numbers of scans, so that an answer that is on its way is not taken for that to a later scan (D45).
     pub(super) fn close(&mut self) {
         self.limit = 0;
-        self.busy = self.busy.saturating_sub(self.unanswered.len());
-        self.unanswered.clear();
+        self.end_unanswered();
         self.known.clear();
         self.wheel = Wheel::new();
         self.ready.clear();
         self.owner_changed();
+    }
+
+    /// Ends the claims that failed and were to be sent again: if the store has made one of them, the next owner of its shard takes the row over.
+    pub(super) fn end_unanswered(&mut self) {
+        for (_, entry, _) in std::mem::take(&mut self.unanswered) {
+            self.claim_ended(&entry);
+        }
     }
 
     /// Returns whether there is a handler.
@@ -106,7 +112,7 @@ impl Lane {
         self.window.scan_again();
     }
 
-    /// Has the lane look for the rows of shards that are new to the node.
+    /// Has the lane look for all its rows anew: those of shards that are new to the node, or those that were imported during a pause.
     pub(super) fn owner_changed(&mut self) {
         self.window.forget();
         self.orphans = OrphanSearch::Wanted(Duration::ZERO);
@@ -214,13 +220,9 @@ impl Lane {
         self.unanswered.iter().map(|(_, entry, _)| entry.id)
     }
 
-    /// Has the same claim sent again.
+    /// Has the same claim sent again at that time.
     pub(super) fn claim_failed(&mut self, entry: DueEntry, sent: SentClaim, at: Duration) {
-        if self.is_open() {
-            self.unanswered.push((at, entry, sent));
-        } else {
-            self.claim_ended(&entry);
-        }
+        self.unanswered.push((at, entry, sent));
     }
 
     pub(super) fn next_wakeup(&self) -> Wakeup {

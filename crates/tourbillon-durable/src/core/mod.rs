@@ -22,7 +22,7 @@
 //! behind it, as the last scan found it or as a notice said since that scan was sent.
 //!
 //! A store with other writers gives no notices of their commits. There the lane scans its window again at a fixed pace (D55); a hint only makes
-//! that sooner.
+//! that sooner. A look that was hinted at begins after the hint, and not sooner after the last one than that one took.
 //!
 //! # Why a paused store delivers nothing
 //! A core counts its store as paused until the first answer to a heartbeat says otherwise, and claims nothing before that. When the node itself hears of a
@@ -118,6 +118,8 @@ pub enum Input {
     Paused(bool),
     /// Another node says that it armed something that is due soon.
     Hinted,
+    /// A row of a kind was armed, or may have been, and it is not known which.
+    HintedKind(String),
     /// The answer to [`Action::Write`].
     Written(WriteTag, Result<WriteAnswer, StoreError>),
     /// The answer to [`Action::Scan`].
@@ -135,6 +137,13 @@ pub enum Input {
         kind: String,
         /// What the store replied.
         result: Result<Vec<DueEntry>, StoreError>,
+    },
+    /// A heartbeat whose answer does not count otherwise has said whether the store is paused.
+    PauseHeard {
+        /// When the heartbeat was sent, on the node's own clock.
+        sent: Duration,
+        /// Whether the store is paused.
+        is_paused: bool,
     },
     /// The answer to [`Action::Heartbeat`].
     Owned {
@@ -259,6 +268,8 @@ pub struct Core {
     phase: Phase,
     /// Whether the store is paused. It counts as paused until the first answer to a heartbeat says otherwise.
     is_paused: bool,
+    /// Whether the node has heard if the store is paused.
+    knows_pause: bool,
     /// When the node itself heard of a pause or of its end: older answers to heartbeats do not count.
     paused_at: Option<Duration>,
     actions: Vec<Action>,
@@ -288,6 +299,7 @@ impl Core {
             next_number: 1,
             phase: Phase::Running,
             is_paused: true,
+            knows_pause: false,
             paused_at: None,
             actions: Vec::new(),
         }
@@ -346,6 +358,12 @@ impl Core {
         self.is_paused
     }
 
+    /// Returns whether the node has heard if the store is paused.
+    #[must_use]
+    pub fn knows_pause(&self) -> bool {
+        self.knows_pause
+    }
+
     /// Returns whether a delivery has begun and not ended.
     #[must_use]
     pub fn has_delivery(&self, id: DeliveryId) -> bool {
@@ -358,7 +376,10 @@ impl Core {
 
     fn take(&mut self, now: Now, input: Input) {
         match input {
-            Input::Paused(is_paused) => (self.is_paused, self.paused_at) = (is_paused, Some(now.steady)),
+            Input::Paused(is_paused) => {
+                self.paused_at = Some(now.steady);
+                self.set_paused(is_paused);
+            }
             Input::Registered { kind, limit: 0 } => {
                 self.kinds.remove(&kind);
                 if let Some(lane) = self.lanes.get_mut(&kind) {
@@ -373,7 +394,9 @@ impl Core {
                 lane.set_limit(limit);
             }
             Input::Noticed { kind, entry } => self.notice(&kind, entry),
+            Input::PauseHeard { sent, is_paused } => self.pause_heard(sent, is_paused),
             Input::Hinted => self.lanes.values_mut().for_each(Lane::scan_again),
+            Input::HintedKind(kind) => self.lanes.get_mut(&kind).into_iter().for_each(Lane::scan_again),
             Input::Written(tag, result) => self.written(now, tag, result),
             Input::Scanned { kind, scan, result } => {
                 if self.kinds.contains(&kind) {
@@ -394,6 +417,8 @@ impl Core {
             Input::Drain => {
                 if self.phase == Phase::Running {
                     self.phase = Phase::Draining;
+                    // Nothing is claimed any more, so these claims would never be answered, and the node would never leave.
+                    self.lanes.values_mut().for_each(Lane::end_unanswered);
                 }
             }
             Input::Tick => {}
@@ -437,7 +462,7 @@ impl Core {
     fn claim(&mut self, now: Now) {
         for (kind, lane) in &mut self.lanes {
             while let Some((entry, sent)) = lane.next_claim(now) {
-                let Some(epoch) = self.owned.claim_epoch(kind, entry.shard) else {
+                let Some(epoch) = self.owned.claim_epoch(kind, entry.shard, sent.is_some()) else {
                     lane.claim_ended(&entry);
                     self.failing.forget(&RequestKey::Claim(entry.id));
                     continue;
@@ -563,16 +588,16 @@ impl Core {
 
     fn write_failed(&mut self, now: Now, tag: WriteTag, error: StoreError) {
         let is_wanted = match &tag {
-            WriteTag::Claim(tag) => self.kinds.contains(&tag.kind),
+            WriteTag::Claim(tag) => self.phase == Phase::Running && self.kinds.contains(&tag.kind),
             WriteTag::Finish(id) => self.has_delivery(*id),
             WriteTag::Extend(id) => self.deliveries.is_handled(*id),
         };
         if !is_wanted {
-            // The claim of a kind without a handler is over.
+            // The claim of a kind without a handler, or of a node that ends, is over.
             if let WriteTag::Claim(tag) = tag
                 && let Some(lane) = self.lanes.get_mut(&tag.kind)
             {
-                lane.claim_failed(tag.entry, tag.sent, now.steady);
+                lane.claim_ended(&tag.entry);
             }
             return self.note_failure(&error);
         }
@@ -613,10 +638,8 @@ impl Core {
             return;
         }
         let again = self.ended(now, RequestKey::Heartbeat, result.as_ref().err());
-        if let Ok(ownership) = &result
-            && self.paused_at.is_none_or(|at| at < sent)
-        {
-            self.is_paused = ownership.is_paused;
+        if let Ok(ownership) = &result {
+            self.pause_heard(sent, ownership.is_paused);
         }
         let gained = self.owned.answered(now.steady, sent, result.map_err(|_| again));
         let owned = &self.owned;
@@ -626,6 +649,24 @@ impl Core {
         }
         for id in self.deliveries.not_owned(&self.owned) {
             self.abandon(id);
+        }
+    }
+
+    /// Takes what a heartbeat has said, unless the node itself has heard of a pause since that was sent.
+    fn pause_heard(&mut self, sent: Duration, is_paused: bool) {
+        if self.paused_at.is_none_or(|at| at < sent) {
+            self.knows_pause = true;
+            if self.is_paused != is_paused {
+                self.set_paused(is_paused);
+            }
+        }
+    }
+
+    /// Records whether the store is paused. After a pause each lane looks for its rows anew: of rows that were imported meanwhile there was no notice.
+    fn set_paused(&mut self, is_paused: bool) {
+        (self.is_paused, self.knows_pause) = (is_paused, true);
+        if !is_paused {
+            self.lanes.values_mut().for_each(Lane::owner_changed);
         }
     }
 

@@ -15,6 +15,8 @@ use crate::store::{Heartbeat, Ownership, ShardId, TimerRow, node_fence};
 pub(super) struct OwnedShards {
     config: CoreConfig,
     shards: BTreeMap<ShardId, u64>,
+    /// Shards beyond the fair share that had a delivery when the others were given up: nothing is claimed for them any more.
+    draining: BTreeSet<ShardId>,
     /// Shards of other nodes that have no handler for a kind of this node, by kind. The lease holds for them too.
     delegated: BTreeMap<String, BTreeSet<ShardId>>,
     /// What stands in the place of an epoch in claims for these shards. A process that is started again is another node, and has another one.
@@ -33,7 +35,7 @@ pub(super) struct OwnedShards {
 /// What a node has gained with a heartbeat.
 #[derive(Debug, Default)]
 pub(super) struct GainedShards {
-    /// It owns a shard that it did not own, or under another epoch.
+    /// It owns a shard that it did not own, or under another epoch, or claims again for one that it was to give up.
     owned: bool,
     /// The kinds of which a shard is delegated to it that was not.
     delegated: BTreeSet<String>,
@@ -51,6 +53,7 @@ impl OwnedShards {
         OwnedShards {
             config,
             shards: BTreeMap::new(),
+            draining: BTreeSet::new(),
             delegated: BTreeMap::new(),
             fence: node_fence(config.node),
             announced: BTreeSet::new(),
@@ -74,12 +77,17 @@ impl OwnedShards {
     /// Returns the shards whose rows of a kind the node claims, in ascending order.
     pub(super) fn serving(&self, kind: &str) -> Vec<ShardId> {
         let delegated = self.delegated.get(kind).into_iter().flatten();
-        self.shards.keys().chain(delegated).copied().collect::<BTreeSet<_>>().into_iter().collect()
+        let own = self.shards.keys().filter(|shard| !self.draining.contains(shard));
+        own.chain(delegated).copied().collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Returns what a claim of a row of this kind carries: the epoch of a shard that the node owns, or the fence of the node if the claim
-    /// is delegated to it; `None` if the row is not the node's to claim.
-    pub(super) fn claim_epoch(&self, kind: &str, shard: ShardId) -> Option<u64> {
+    /// is delegated to it; `None` if the row is not the node's to claim. A claim that is made again may have been made by the store already: it is
+    /// made also for a shard that is to be given up.
+    pub(super) fn claim_epoch(&self, kind: &str, shard: ShardId, is_repeated: bool) -> Option<u64> {
+        if self.draining.contains(&shard) && !is_repeated {
+            return None;
+        }
         let is_delegated = || self.delegated.get(kind).is_some_and(|shards| shards.contains(&shard));
         self.epoch(shard).or_else(|| is_delegated().then_some(self.fence))
     }
@@ -101,6 +109,7 @@ impl OwnedShards {
 
     pub(super) fn lose(&mut self, shard: ShardId) {
         self.shards.remove(&shard);
+        self.draining.remove(&shard);
     }
 
     pub(super) fn next_wakeup(&self) -> Option<Duration> {
@@ -112,6 +121,7 @@ impl OwnedShards {
         let is_over = self.until.is_some_and(|until| steady >= until) && self.has_any();
         if is_over {
             self.shards.clear();
+            self.draining.clear();
             self.delegated.clear();
         }
         is_over
@@ -121,7 +131,8 @@ impl OwnedShards {
         !(self.shards.is_empty() && self.delegated.is_empty())
     }
 
-    /// Returns the heartbeat that is due. Shards beyond the fair share that have no delivery are given up with it.
+    /// Returns the heartbeat that is due. Shards beyond the fair share that have no delivery are given up with it; if they are too few, nothing is
+    /// claimed for others any more, which are given up with a later heartbeat when their deliveries have ended.
     ///
     /// A node without handlers takes no shard of a shared store: timers of its shards would wait, although another node can deliver them.
     /// When its handlers change, it says so at once, or when the heartbeat that is under way has been answered.
@@ -146,9 +157,14 @@ impl OwnedShards {
         self.next = None;
         let busy = deliveries.shards();
         let surplus = self.shards.len().saturating_sub(self.fair_share);
-        let release: Vec<ShardId> =
-            self.ids().into_iter().filter(|shard| !busy.contains(shard)).take(surplus).collect();
+        // Those that were chosen before come first.
+        let (chosen, other): (Vec<ShardId>, Vec<ShardId>) =
+            self.ids().into_iter().partition(|shard| self.draining.contains(shard));
+        let (idle, working): (Vec<ShardId>, Vec<ShardId>) =
+            chosen.into_iter().chain(other).partition(|shard| !busy.contains(shard));
+        let release: Vec<ShardId> = idle.into_iter().take(surplus).collect();
         release.iter().for_each(|shard| self.lose(*shard));
+        self.draining.extend(working.into_iter().take(surplus - release.len()));
         Some(Heartbeat { node: self.config.node, lease: self.config.node_lease, release, kinds: Some(kinds.clone()) })
     }
 
@@ -156,8 +172,18 @@ impl OwnedShards {
     pub(super) fn leave(&mut self) -> Heartbeat {
         self.next = None;
         self.shards.clear();
+        self.draining.clear();
         self.delegated.clear();
         Heartbeat { node: self.config.node, lease: Duration::ZERO, release: Vec::new(), kinds: None }
+    }
+
+    /// Returns when the lease of another node ends first, or a little later, on the node's own clock. The store said the time before `steady`, so
+    /// that the lease has ended by then. Each node adds another part of a hundredth of the lease, so that they do not come together.
+    fn takeover_at(&self, steady: Duration, ownership: &Ownership) -> Option<Duration> {
+        let others_until = ownership.others_until.filter(|_| !self.is_idle)?;
+        let least = self.config.node_lease / 200;
+        let own_part = least * u32::from(self.fence as u8) / 256;
+        Some(steady + others_until.since(ownership.now) + least + own_part)
     }
 
     /// Takes the answer to a heartbeat, or the time of the next one if it has failed, and returns what the node has gained with it.
@@ -178,6 +204,10 @@ impl OwnedShards {
         let is_shared = self.config.store.has_other_writers();
         self.until = is_shared.then(|| sent + lease - lease / 10);
         self.next = (is_shared || ownership.shards.is_empty()).then(|| sent + lease / 3);
+        // A node that does not renew its lease is succeeded soon after the lease has ended. Others have renewed theirs long before.
+        if let Some(takeover) = self.takeover_at(steady, &ownership) {
+            self.next = super::earlier(self.next, Some(takeover));
+        }
         self.fair_share = ownership.fair_share.max(1);
         let shards: BTreeMap<ShardId, u64> = ownership.shards.into_iter().collect();
         let owned = shards.iter().any(|(shard, epoch)| self.shards.get(shard) != Some(epoch));
@@ -186,6 +216,14 @@ impl OwnedShards {
         };
         let delegated = ownership.delegated.iter().filter(is_new).map(|(kind, _)| kind.clone()).collect();
         (self.shards, self.delegated) = (shards, ownership.delegated);
+        let surplus = self.shards.len().saturating_sub(self.fair_share);
+        let before = self.draining.len();
+        self.draining.retain(|shard| self.shards.contains_key(shard));
+        while self.draining.len() > surplus {
+            self.draining.pop_last();
+        }
+        // What was armed in these shards meanwhile is looked for again.
+        let owned = owned || self.draining.len() < before;
         // The answer may have been on its way for longer than the lease.
         if self.expire(steady) { GainedShards::default() } else { GainedShards { owned, delegated } }
     }

@@ -10,6 +10,9 @@ use crate::time::StoreTime;
 /// Behind every row with the same time.
 const LAST_ROW: RowId = RowId { timer: TimerId::from_u128(u128::MAX), occurrence: u64::MAX };
 
+/// How long a lane waits at least between two looks that were hinted at.
+const BETWEEN_HINTS: Duration = Duration::from_millis(20);
+
 /// The window of a lane: all rows up to `loaded` are in memory, or were claimed.
 #[derive(Debug)]
 pub(super) struct Window {
@@ -27,6 +30,8 @@ pub(super) struct Window {
     not_before: Duration,
     /// When the window is scanned from its beginning again.
     again_at: Option<Duration>,
+    /// When a hint may have it scanned again at the earliest.
+    hints_from: Duration,
     last_number: u64,
 }
 
@@ -63,19 +68,22 @@ impl Window {
             has_more: true,
             not_before: Duration::ZERO,
             again_at: None,
+            hints_from: Duration::ZERO,
             last_number: 0,
         }
     }
 
     /// Forgets how far the window was loaded: it is loaded anew.
     pub(super) fn forget(&mut self) {
-        *self = Window { last_number: self.last_number, ..Window::new(self.reach, self.rescan) };
+        let Window { last_number, hints_from, .. } = *self;
+        *self = Window { last_number, hints_from, ..Window::new(self.reach, self.rescan) };
     }
 
-    /// Has the window scanned from its beginning, soon. What is behind the window is not known any more.
+    /// Has the window scanned from its beginning, soon: at once, or some time after the last pass, so that hints which come faster than passes do not
+    /// have the store asked all the time. What is behind the window is not known any more.
     pub(super) fn scan_again(&mut self) {
         self.next_wake = None;
-        self.again_at = Some(Duration::ZERO);
+        self.again_at = super::earlier(self.again_at, Some(self.hints_from));
     }
 
     /// Ends the window at a row, because there is no memory for more. A scan that is running is given up.
@@ -169,9 +177,12 @@ impl Window {
         if !(page.has_more && is_rescan) {
             self.scan = None;
         }
-        if let Some(rescan) = self.rescan.filter(|_| self.scan.is_none() && self.again_at.is_none()) {
+        if self.scan.is_none() {
+            let lasted = now.steady.saturating_sub(began);
+            self.hints_from = now.steady + lasted.max(BETWEEN_HINTS);
             // A pass that takes long is not repeated all the time.
-            self.again_at = Some(now.steady + rescan.max((now.steady.saturating_sub(began)) * 4));
+            let rescan = self.rescan.map(|rescan| now.steady + rescan.max(lasted * 4));
+            self.again_at = self.again_at.map(|at| at.max(self.hints_from)).or(rescan);
         }
         true
     }

@@ -39,6 +39,8 @@ pub struct Ownership {
     pub delegated: BTreeMap<String, BTreeSet<ShardId>>,
     /// How many shards a node should have, as many nodes as there are. A node with more releases some when it can.
     pub fair_share: usize,
+    /// When the lease of another node ends first, unless that node renews it; `None` if there is no other node.
+    pub others_until: Option<StoreTime>,
     /// The time of the store's clock.
     pub now: StoreTime,
     /// Whether the store is paused: its owners begin no delivery.
@@ -131,7 +133,9 @@ impl ShardTable {
             self.take_over(node, fair_share, &heartbeat.release, now, until);
         }
         let (shards, delegated) = (self.owned_by(node, now), self.delegated_to(node, now));
-        Ownership { shards, delegated, fair_share, now, is_paused: false }
+        let others = self.nodes.iter().filter(|(id, _)| **id != node);
+        let others_until = others.map(|(_, other)| other.alive_until).min();
+        Ownership { shards, delegated, fair_share, others_until, now, is_paused: false }
     }
 
     /// Returns for each kind of a node the shards that it claims for, because their owner is alive and has no handler for the kind (D53).

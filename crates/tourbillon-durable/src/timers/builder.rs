@@ -6,6 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
+#[cfg(feature = "postgres")]
+use tokio_postgres::{
+    Socket,
+    tls::{MakeTlsConnect, TlsConnect},
+};
+
 #[cfg(any(feature = "embedded", feature = "postgres"))]
 use super::BlockingTimers;
 use super::handlers::{HandlerThreads, SpawnFn};
@@ -151,14 +157,30 @@ impl TimersBuilder {
         self.connect_with(options).await
     }
 
-    /// Opens the timers in a PostgreSQL database, with options of the store. For TLS, give [`build`](TimersBuilder::build) what
-    /// [`PostgresStore::open_tls`](crate::store::PostgresStore::open_tls) connects.
+    /// Opens the timers in a PostgreSQL database, with options of the store. Handlers run as with [`connect`](TimersBuilder::connect).
+    /// [`connect_tls`](TimersBuilder::connect_tls) is for TLS.
     ///
     /// # Errors
     /// Those of [`Timers::connect`].
     #[cfg(feature = "postgres")]
-    pub async fn connect_with(mut self, options: crate::store::PostgresOptions) -> Result<Timers, TimersError> {
-        let store = crate::store::PostgresStore::open(options).await.map_err(TimersError::Store)?;
+    pub async fn connect_with(self, options: crate::store::PostgresOptions) -> Result<Timers, TimersError> {
+        self.connect_tls(options, tokio_postgres::NoTls).await
+    }
+
+    /// Opens the timers in a PostgreSQL database, with options of the store, and with TLS by a connector for `tokio-postgres`, such as those of
+    /// `tokio-postgres-rustls`. Handlers run as with [`connect`](TimersBuilder::connect).
+    ///
+    /// # Errors
+    /// Those of [`Timers::connect`].
+    #[cfg(feature = "postgres")]
+    pub async fn connect_tls<T>(mut self, options: crate::store::PostgresOptions, tls: T) -> Result<Timers, TimersError>
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send + Sync + 'static,
+        T::TlsConnect: Send + Sync,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        let store = crate::store::PostgresStore::open_tls(options, tls).await.map_err(TimersError::Store)?;
         if self.spawn.is_none() {
             let tokio = store.runtime();
             self.spawn = Some(Arc::new(move |handler| drop(tokio.spawn(handler))));
@@ -188,7 +210,8 @@ impl TimersBuilder {
         futures_lite::future::block_on(receiver).unwrap_or(Err(TimersError::Ended)).map(|opened| opened.blocking())
     }
 
-    /// Opens the timers of a store.
+    /// Opens the timers of a store. Whatever the store is, handlers run on [`threads`](TimersBuilder::threads) of their own, unless
+    /// [`spawn_with`](TimersBuilder::spawn_with) says otherwise.
     ///
     /// # Errors
     /// The system has no thread left.

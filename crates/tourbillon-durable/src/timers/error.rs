@@ -28,6 +28,8 @@ pub enum TimersError {
     ZeroPage,
     /// A batch has so many requests.
     BatchTooLarge(usize),
+    /// The payloads of a batch have so many bytes together.
+    BatchPayloadTooLarge(usize),
     /// Deliveries were still running when the time for the shutdown was over. They are delivered again.
     StillRunning(usize),
     /// No thread could be started.
@@ -75,6 +77,10 @@ impl fmt::Display for TimersError {
             TimersError::ZeroPage => f.write_str("a page has at least one timer: give a limit of one or more"),
             TimersError::BatchTooLarge(size) => {
                 write!(f, "a batch has at most {} requests, and this one has {size}", super::LARGEST_BATCH)
+            }
+            TimersError::BatchPayloadTooLarge(bytes) => {
+                let most = super::LARGEST_BATCH_PAYLOAD;
+                write!(f, "the payloads of a batch have at most {most} bytes together, and these have {bytes}")
             }
             TimersError::StillRunning(count) => {
                 write!(

@@ -39,7 +39,7 @@ use self::handlers::Handler;
 use self::node_loop::{Mailbox, Message};
 pub use self::pull::{PullAnswer, PullRequest, Pulled, Receipt};
 use self::queue::RequestQueue;
-pub use self::request::{Answer, LARGEST_BATCH, Request};
+pub use self::request::{Answer, LARGEST_BATCH, LARGEST_BATCH_PAYLOAD, Request};
 pub use self::stats::{DeliveryStats, NamespaceLateness, StoreFailing};
 use crate::id::TimerId;
 use crate::spec::{FirstDue, Limits, NewTimer};
@@ -185,7 +185,7 @@ impl Timers {
         self.created(self.ask(self.create_op(timer)?).await?)
     }
 
-    /// Creates many timers in one request: one durable transaction, if the store takes that many in one. More than 1,024, or than may
+    /// Creates many timers in one request: one durable transaction, if the store takes that many in one. More than 1,024, or 16 MiB of payload, or than may
     /// [wait for the store](TimersBuilder::waiting_requests), are sent in parts, one after the other as the store makes room.
     ///
     /// If the future is dropped, some timers may have been created all the same.
@@ -334,6 +334,12 @@ impl Timers {
         DeliveryStats { waiting_requests: self.inner.queue.len(), ..self.inner.stats.read() }
     }
 
+    /// Returns what [`stats`](Timers::stats) returns, without the lateness: its histograms are large, and a health check does not need them.
+    #[must_use]
+    pub fn stats_without_lateness(&self) -> DeliveryStats {
+        DeliveryStats { waiting_requests: self.inner.queue.len(), ..self.inner.stats.read_without_lateness() }
+    }
+
     /// Pauses the delivery of all timers of the store, by all processes, until [`resume`](Timers::resume), even if the processes end meanwhile.
     /// Everything else goes on, and deliveries that have begun end as usual. After this has returned, this process begins no delivery; others
     /// on the same store hear of it with their next sign of life, within a third of their [lease](TimersBuilder::node_lease).
@@ -470,7 +476,8 @@ impl Timers {
         self.send(Message::Register { kind: kind.to_owned(), limit: 0, handler: None })
     }
 
-    /// Stops delivering, waits until deliveries that have begun have ended, but no longer than `limit`, and closes the store.
+    /// Stops delivering, waits until deliveries that have begun have ended, but no longer than `limit`, and closes the store. Until the last of them
+    /// has ended, handlers can go on using these timers.
     ///
     /// # Errors
     /// Deliveries were still running at the limit: they are delivered again by the next process. Or the store failed.

@@ -24,6 +24,9 @@ use crate::store::{
     StoreError, Target, TimerRow, Verdict, WriteAnswer, WriteOp,
 };
 
+/// The most rows of workers of which a node knows the kinds; what becomes of others is a hint for all kinds.
+const MOST_PULLED: usize = 100_000;
+
 /// What a node is told by other threads.
 #[expect(clippy::large_enum_variant, reason = "messages are moved once")]
 pub(super) enum Message {
@@ -41,6 +44,8 @@ pub(super) enum Message {
     Subscribe(Subscriber),
     /// The store was paused, or its pause has ended.
     Paused(bool, oneshot::Sender<()>),
+    /// A worker wants to know whether the store is paused, as soon as the node has heard of it.
+    AskPaused(oneshot::Sender<Result<bool, StoreError>>),
     /// The alarm has gone off.
     Alarm,
     /// The node is to end.
@@ -68,6 +73,7 @@ pub(super) enum About {
     /// `None` if nobody wants to know.
     Cancel(Option<Target>),
     Finish(FinishOp),
+    Extend(RowId),
     Other,
 }
 
@@ -117,6 +123,10 @@ pub(super) struct NodeLoop {
     handlers: HashMap<String, Handler>,
     threads: HandlerThreads,
     running: HashMap<DeliveryId, RunningDelivery>,
+    /// Workers that wait until the node has heard whether the store is paused.
+    ask_paused: Vec<oneshot::Sender<Result<bool, StoreError>>>,
+    /// The kinds of rows that workers have pulled here, as far as they are known.
+    pulled: HashMap<RowId, String>,
     subscribers: Vec<Subscriber>,
     stats: Arc<StatsRecorder>,
     clocks: NodeClocks,
@@ -155,6 +165,8 @@ impl NodeLoop {
             handlers: HashMap::new(),
             threads,
             running: HashMap::new(),
+            ask_paused: Vec::new(),
+            pulled: HashMap::new(),
             subscribers: Vec::new(),
             stats,
             clocks: NodeClocks { origin: Instant::now(), offset, max_skew },
@@ -215,7 +227,13 @@ impl NodeLoop {
             Message::Subscribe(subscriber) => self.subscribers.push(subscriber),
             Message::Paused(is_paused, done) => {
                 self.tell_core(Input::Paused(is_paused));
+                self.stats.change(|stats| stats.is_paused = is_paused);
                 reply(done, ());
+                self.answer_ask_paused(None);
+            }
+            Message::AskPaused(answer) => {
+                self.ask_paused.push(answer);
+                self.answer_ask_paused(None);
             }
             Message::Register { kind, limit, handler } => {
                 match handler {
@@ -277,8 +295,19 @@ impl NodeLoop {
         }
     }
 
+    /// Answers workers if the node has heard whether the store is paused, or cannot hear of it because of `error`.
+    fn answer_ask_paused(&mut self, error: Option<&StoreError>) {
+        let answer = match error {
+            _ if self.core.knows_pause() => Ok(self.core.is_paused()),
+            Some(error) => Err(error.clone()),
+            None => return,
+        };
+        self.ask_paused.drain(..).for_each(|waiting| reply(waiting, answer.clone()));
+    }
+
     /// Learns the store's clock from the answer to a heartbeat.
     fn owned(&mut self, sent: Duration, result: Result<Ownership, StoreError>) {
+        let error = result.as_ref().err().cloned();
         let result = match result {
             Ok(ownership) if self.config.store.has_other_writers() => {
                 let offset = self.clocks.offset_of(ownership.now, sent);
@@ -288,6 +317,7 @@ impl NodeLoop {
                 self.clocks.offset.store(offset, Ordering::Relaxed);
                 self.stats.change(|stats| (stats.clock_skew, stats.is_clock_off) = (off, is_clock_off));
                 if is_clock_off {
+                    self.tell_core(Input::PauseHeard { sent, is_paused: ownership.is_paused });
                     let text = format!("the clock of this machine is off by {off:?} from the store's: set it right");
                     Err(StoreError::Unavailable(text))
                 } else {
@@ -297,12 +327,23 @@ impl NodeLoop {
             other => other,
         };
         self.tell_core(Input::Owned { sent, result });
+        self.answer_ask_paused(error.as_ref());
     }
 
     fn ask(&mut self, ops: Vec<WriteOp>, is_group: bool, reply: ReplyTo) {
-        if ops.is_empty() || self.phase != LoopPhase::Running {
+        let is_taken = match self.phase {
+            LoopPhase::Running => true,
+            // Handlers that are waited for may need their own requests to end.
+            LoopPhase::Draining => self.core.deliveries() > 0,
+            LoopPhase::Closing | LoopPhase::Ended => false,
+        };
+        if ops.is_empty() || !is_taken {
             let answers = ops.iter().map(|_| Err(StoreError::Closed)).collect();
             return reply.send(answers);
+        }
+        // The store may have been paused since the worker has asked. A pause is not over before its caller has its answer.
+        if self.core.is_paused() && ops.iter().all(|op| matches!(op, WriteOp::Claim(_))) {
+            return reply.send(ops.iter().map(|_| Ok(WriteAnswer::Claim(ClaimAnswer::Lost))).collect());
         }
         self.last_request += 1;
         let request = self.last_request;
@@ -363,15 +404,29 @@ impl NodeLoop {
                 for entry in next.iter().copied().chain([DueEntry::from(row)]) {
                     self.tell_core(Input::Noticed { kind: row.spec.kind.clone(), entry });
                 }
+                // Rows that workers have left, or have acknowledged to other nodes, are not kept for ever.
+                if self.pulled.len() >= MOST_PULLED {
+                    self.pulled.clear();
+                }
+                self.pulled.insert(row.id, row.spec.kind.clone());
                 return;
             }
             (_, Ok(WriteAnswer::Extend(_))) if self.store.traits().has_other_writers() => return,
+            // The lease ends at another time now, which the answer does not say.
+            (About::Extend(id), Ok(WriteAnswer::Extend(Ok(())))) => {
+                let hint = self.pulled.get(id).map_or(Input::Hinted, |kind| Input::HintedKind(kind.clone()));
+                return self.tell_core(hint);
+            }
+            (About::Finish(op), Ok(WriteAnswer::Finish(Ok(armed)))) => {
+                let kind = self.pulled.remove(&op.id);
+                let Some(entry) = *armed else { return };
+                let input = kind.map_or(Input::Hinted, |kind| Input::Noticed { kind, entry });
+                return self.tell_core(input);
+            }
             (
                 _,
                 Ok(
                     WriteAnswer::DeadLetter(Some(Some(_)))
-                    | WriteAnswer::Extend(Ok(()))
-                    | WriteAnswer::Finish(Ok(Some(_)))
                     | WriteAnswer::Claim(ClaimAnswer::GivenUp { next: Some(_), .. }),
                 )
                 | Err(StoreError::Uncertain(_)),
@@ -569,6 +624,7 @@ impl About {
             WriteOp::Create(op) => About::Create(Arc::clone(&op.spec)),
             WriteOp::Cancel(op) => About::Cancel(is_watched.then(|| op.target.clone())),
             WriteOp::Finish(op) => About::Finish(op.clone()),
+            WriteOp::Extend(op) => About::Extend(op.id),
             _ => About::Other,
         }
     }

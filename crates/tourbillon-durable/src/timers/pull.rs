@@ -6,6 +6,9 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
+use futures_channel::oneshot;
+
+use super::node_loop::Message;
 use super::{Ack, Timers, TimersError};
 use crate::store::{
     ClaimAnswer, ClaimOp, DueCursor, DueEntry, DueQuery, ExtendOp, FinishOp, RowId, ShardId, TimerRow, Verdict,
@@ -75,7 +78,8 @@ impl Timers {
     }
 
     /// Claims due rows of a kind for many workers in one transaction, if the store takes that many in one. The first workers get the rows that
-    /// have been due for longest. In a [paused](Timers::pause) store there are none.
+    /// have been due for longest. In a [paused](Timers::pause) store there are none. Right after it was opened a node has to hear first whether the store
+    /// is paused: then a pull waits for the answer of the store.
     ///
     /// # Errors
     /// The store failed. Rows that were claimed before it failed are delivered again when their lease is over.
@@ -84,7 +88,7 @@ impl Timers {
         const MOST_ROUNDS: usize = 4;
 
         let mut answer = PullAnswer { pulled: vec![Vec::new(); requests.len()], next_due: None };
-        if self.inner.stats.is_paused() {
+        if self.is_paused().await? {
             return Ok(answer);
         }
         let mut after = None;
@@ -103,6 +107,16 @@ impl Timers {
             }
         }
         Ok(answer)
+    }
+
+    /// Returns whether the store is paused. Until its first heartbeat is answered, a node does not know it.
+    async fn is_paused(&self) -> Result<bool, TimersError> {
+        if !self.inner.stats.is_paused() {
+            return Ok(false);
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.send(Message::AskPaused(sender))?;
+        receiver.await.map_err(|_| self.ended())?.map_err(|error| self.store_failed(error))
     }
 
     async fn due_rows(

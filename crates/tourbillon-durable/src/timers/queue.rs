@@ -1,13 +1,15 @@
 //! The queue of operations that wait for the store. It is bounded, and creates cannot fill the part of cancels (O2).
 
+use std::iter::Peekable;
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 use futures_channel::oneshot;
 
 use super::node_loop::Message;
 use super::places::{Places, Taken};
 use super::{Timers, TimersError};
-use crate::batch::is_urgent;
+use crate::batch::{BATCH_BYTES, is_urgent, payload_bytes};
 use crate::catch_panic::catch_panic;
 use crate::store::{StoreError, WriteAnswer, WriteOp};
 
@@ -62,6 +64,18 @@ impl RequestQueue {
     }
 }
 
+/// Returns the next operations that are sent together.
+fn next_part(ops: &mut Peekable<IntoIter<WriteOp>>, largest: usize) -> Vec<WriteOp> {
+    let (mut part, mut bytes) = (Vec::with_capacity(largest.min(ops.len())), 0);
+    while part.len() < largest
+        && let Some(op) = ops.next_if(|op| bytes == 0 || bytes + payload_bytes(op) <= BATCH_BYTES)
+    {
+        bytes += payload_bytes(&op);
+        part.push(op);
+    }
+    part
+}
+
 impl Timers {
     pub(super) async fn ask(&self, op: WriteOp) -> Result<WriteAnswer, TimersError> {
         let mut answers = self.answers(self.send_ops(vec![op], false).await).await?;
@@ -71,17 +85,17 @@ impl Timers {
     /// Has operations written, in parts if they are many. Later parts are sent before earlier ones are answered, as far as there are places.
     pub(super) async fn ask_all(
         &self,
-        mut ops: Vec<WriteOp>,
+        ops: Vec<WriteOp>,
     ) -> Result<Vec<Result<WriteAnswer, TimersError>>, TimersError> {
         let largest = self.inner.queue.largest_part;
-        if ops.len() <= largest {
+        if ops.len() <= largest && ops.iter().map(payload_bytes).sum::<usize>() <= BATCH_BYTES {
             return self.answers(self.send_ops(ops, false).await).await;
         }
         let count = ops.len();
-        let mut ops = ops.drain(..);
+        let mut ops = ops.into_iter().peekable();
         let mut parts = Vec::with_capacity(count.div_ceil(largest));
-        while ops.len() > 0 {
-            parts.push(self.send_ops(ops.by_ref().take(largest).collect(), false).await);
+        while ops.peek().is_some() {
+            parts.push(self.send_ops(next_part(&mut ops, largest), false).await);
         }
         let mut answers = Vec::with_capacity(count);
         let mut is_any_answered = false;

@@ -1,12 +1,16 @@
 //! Batches of requests.
 
 use super::{Created, Rescheduled, Timers, TimersError};
+use crate::batch::payload_bytes;
 use crate::id::TimerId;
 use crate::spec::{FirstDue, NewTimer};
 use crate::store::{CancelCounts, CancelOp, DeadLetterOp, RescheduleOp, RowId, Target, TimerRow, WriteAnswer, WriteOp};
 
 /// The most requests of one [batch](Timers::batch).
 pub const LARGEST_BATCH: usize = 1_000;
+
+/// The most bytes of payload in one [batch](Timers::batch), all its timers together: 64 MiB.
+pub const LARGEST_BATCH_PAYLOAD: usize = 64 << 20;
 
 /// One request of a [batch](Timers::batch).
 #[derive(Clone, Debug)]
@@ -61,7 +65,7 @@ impl Timers {
     /// key, does not stop the others.
     ///
     /// # Errors
-    /// There are more than [`LARGEST_BATCH`] requests, or a timer to be created is invalid: then nothing is done. If the store failed, the error is in each
+    /// There are more than [`LARGEST_BATCH`] requests or [`LARGEST_BATCH_PAYLOAD`] bytes of payload, or a timer to be created is invalid: then nothing is done. If the store failed, the error is in each
     /// answer.
     pub async fn batch(
         &self,
@@ -82,6 +86,10 @@ impl Timers {
                     Part::Change
                 }
             });
+        }
+        let bytes: usize = ops.iter().map(payload_bytes).sum();
+        if bytes > LARGEST_BATCH_PAYLOAD {
+            return Err(TimersError::BatchPayloadTooLarge(bytes));
         }
         let mut changed = if ops.is_empty() { Vec::new() } else { self.ask_group(ops).await? }.into_iter();
         let mut answers = Vec::with_capacity(parts.len());

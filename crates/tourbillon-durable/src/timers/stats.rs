@@ -1,7 +1,7 @@
 //! What a node has delivered, and how late (O6).
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
@@ -80,61 +80,74 @@ pub struct NamespaceLateness {
 /// The most namespaces with histograms of their own; those after them are counted together under `*`.
 const MOST_NAMESPACES: usize = 1_000;
 
+/// The node's thread takes the first mutex all the time. Histograms, of which a copy of all takes long, are behind others.
 #[derive(Debug)]
-pub(super) struct StatsRecorder(Mutex<DeliveryStats>);
+pub(super) struct StatsRecorder {
+    /// All but the lateness.
+    stats: Mutex<DeliveryStats>,
+    lateness: Mutex<BTreeMap<String, Arc<Mutex<NamespaceLateness>>>>,
+}
 
 /// A store counts as paused until the node knows better.
 impl Default for StatsRecorder {
     fn default() -> StatsRecorder {
-        StatsRecorder(Mutex::new(DeliveryStats { is_paused: true, ..DeliveryStats::default() }))
+        let stats = Mutex::new(DeliveryStats { is_paused: true, ..DeliveryStats::default() });
+        StatsRecorder { stats, lateness: Mutex::default() }
     }
 }
 
-impl StatsRecorder {
-    pub(super) fn is_paused(&self) -> bool {
-        self.lock().is_paused
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-    fn lock(&self) -> MutexGuard<'_, DeliveryStats> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl StatsRecorder {
+    /// Returns whether the store is paused, or the node does not know it yet.
+    pub(super) fn is_paused(&self) -> bool {
+        lock(&self.stats).is_paused
     }
 
     pub(super) fn read(&self) -> DeliveryStats {
-        self.lock().clone()
+        let all: Vec<_> =
+            lock(&self.lateness).iter().map(|(namespace, one)| (namespace.clone(), Arc::clone(one))).collect();
+        let lateness = all.into_iter().map(|(namespace, one)| (namespace, lock(&one).clone())).collect();
+        DeliveryStats { lateness, ..self.read_without_lateness() }
+    }
+
+    pub(super) fn read_without_lateness(&self) -> DeliveryStats {
+        lock(&self.stats).clone()
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut DeliveryStats)) {
-        change(&mut self.lock());
+        change(&mut lock(&self.stats));
     }
 
     /// Records how late a worker has pulled a row.
     pub(super) fn record_claim(&self, namespace: &str, claim: Option<Duration>) {
         let Some(claim) = claim else { return };
-        if let Some(lateness) = lateness_of(&mut self.lock(), namespace) {
-            lateness.claim.saturating_record(micros(claim));
-        }
+        lock(&self.lateness_of(namespace)).claim.saturating_record(micros(claim));
     }
 
     /// Records the times of one delivery.
     pub(super) fn record(&self, namespace: &str, claim: Option<Duration>, queue: Duration, delivery: Duration) {
-        let mut stats = self.lock();
-        let Some(lateness) = lateness_of(&mut stats, namespace) else { return };
+        let lateness = self.lateness_of(namespace);
+        let mut lateness = lock(&lateness);
         if let Some(claim) = claim {
             lateness.claim.saturating_record(micros(claim));
         }
         lateness.queue.saturating_record(micros(queue));
         lateness.delivery.saturating_record(micros(delivery));
     }
-}
 
-/// Returns the histograms of a namespace, or those of all namespaces after the most that have their own.
-fn lateness_of<'s>(stats: &'s mut DeliveryStats, namespace: &str) -> Option<&'s mut NamespaceLateness> {
-    let is_known = stats.lateness.contains_key(namespace) || stats.lateness.len() < MOST_NAMESPACES;
-    let namespace = if is_known { namespace } else { "*" };
-    if !stats.lateness.contains_key(namespace) {
-        stats.lateness.insert(namespace.to_owned(), NamespaceLateness::new());
+    /// Returns the histograms of a namespace, or those of all namespaces after the most that have their own.
+    fn lateness_of(&self, namespace: &str) -> Arc<Mutex<NamespaceLateness>> {
+        let mut all = lock(&self.lateness);
+        if let Some(known) = all.get(namespace) {
+            return Arc::clone(known);
+        }
+        let namespace = if all.len() < MOST_NAMESPACES { namespace } else { "*" };
+        let of_namespace = all.entry(namespace.to_owned());
+        Arc::clone(of_namespace.or_insert_with(|| Arc::new(Mutex::new(NamespaceLateness::new()))))
     }
-    stats.lateness.get_mut(namespace)
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -158,5 +171,33 @@ impl NamespaceLateness {
         // One microsecond to a day, two digits.
         let histogram = || Histogram::new_with_max(86_400_000_000, 2).expect("the bounds are valid");
         NamespaceLateness { claim: histogram(), queue: histogram(), delivery: histogram() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn o6_a_reader_of_the_histograms_does_not_hold_up_the_node() {
+        let recorder = StatsRecorder::default();
+        recorder.record("shop", None, Duration::ZERO, Duration::ZERO);
+        let of_shop = recorder.lateness_of("shop");
+        // Such a lock is held while a histogram is copied.
+        let _copying = lock(&of_shop);
+        recorder.change(|stats| stats.begun += 1);
+        recorder.record("other", None, Duration::ZERO, Duration::ZERO);
+        let stats = recorder.read_without_lateness();
+        assert_eq!((stats.begun, stats.lateness.len()), (1, 0));
+    }
+
+    #[test]
+    fn o6_namespaces_after_the_most_are_counted_together() {
+        let recorder = StatsRecorder::default();
+        for number in 0..MOST_NAMESPACES + 5 {
+            recorder.record(&number.to_string(), None, Duration::ZERO, Duration::ZERO);
+        }
+        let lateness = recorder.read().lateness;
+        assert_eq!((lateness.len(), lateness["*"].queue.len(), lateness["7"].queue.len()), (MOST_NAMESPACES + 1, 5, 1));
     }
 }

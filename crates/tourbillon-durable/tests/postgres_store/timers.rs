@@ -61,3 +61,23 @@ fn p6_v1_handlers_may_block_all_their_threads_with_calls_of_the_blocking_surface
     }
     timers.shutdown(Duration::from_secs(30)).unwrap();
 }
+
+#[test]
+fn v1_handlers_of_timers_that_are_connected_with_a_connector_for_tls_run_on_tokio() {
+    let Some(schema) = Schema::new() else { return };
+    let builder = tourbillon_durable::Timers::builder();
+    let timers = wait(builder.connect_tls(schema.options(), tokio_postgres::NoTls)).unwrap();
+    let (sender, slept) = std::sync::mpsc::channel();
+    let handler = move |_| {
+        let sender = sender.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            sender.send(()).map_err(|error| error.to_string())
+        }
+    };
+    timers.on("soon", handler).unwrap();
+    let timers = timers.blocking();
+    timers.create(NewTimer::after("soon", Duration::ZERO)).unwrap();
+    slept.recv_timeout(Duration::from_secs(30)).unwrap();
+    timers.shutdown(Duration::from_secs(30)).unwrap();
+}

@@ -1,7 +1,8 @@
 //! Batches of requests.
 
 use tourbillon_durable::{
-    Answer, CancelCounts, FirstDue, LARGEST_BATCH, NewTimer, Request, Target, Timers, TimersError,
+    Answer, CancelCounts, FirstDue, LARGEST_BATCH, LARGEST_BATCH_PAYLOAD, MemoryStore, NewTimer, Request, Target,
+    Timers, TimersError,
 };
 
 use crate::{end, hour, open};
@@ -76,5 +77,21 @@ fn u3_many_timers_are_rescheduled_in_one_request() {
     let moved = calls.reschedule_all(vec![change("a"), change("none"), change("b")]).unwrap();
     assert!(matches!(&moved[..], [Ok(_), Err(TimersError::NotFound), Ok(_)]), "{moved:?}");
     assert_eq!(calls.cancel_target(Target::name("batch")).unwrap().cancelled, 2);
+    end(&timers);
+}
+
+#[test]
+fn o2_u8_a_batch_with_too_many_bytes_of_payload_does_nothing() {
+    const MIB: usize = 1 << 20;
+    let timers = Timers::builder().payload_limit(MIB).build(MemoryStore::new()).unwrap();
+    let batch = |count| {
+        let create = |number: usize| Request::Create(timer(&number.to_string()).payload(vec![0; MIB]));
+        timers.blocking().batch((0..count).map(create).collect())
+    };
+    let most = LARGEST_BATCH_PAYLOAD / MIB;
+    assert_eq!(batch(most + 1), Err(TimersError::BatchPayloadTooLarge(LARGEST_BATCH_PAYLOAD + MIB)));
+    assert_eq!(timers.blocking().counts().unwrap().armed, 0);
+    assert!(batch(most).unwrap().iter().all(Result::is_ok));
+    assert_eq!(timers.blocking().counts().unwrap().armed, most as u64);
     end(&timers);
 }

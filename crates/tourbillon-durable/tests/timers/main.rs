@@ -7,7 +7,9 @@ mod extremes;
 mod faults;
 mod panics;
 mod pause;
+mod pull;
 mod queue;
+mod shutdown;
 mod typed;
 
 use std::sync::mpsc::{Receiver, channel};

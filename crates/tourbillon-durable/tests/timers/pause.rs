@@ -3,6 +3,7 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
+use tourbillon_durable::transfer::{export, import};
 use tourbillon_durable::{Ack, MemoryStore, NewTimer, Timers};
 
 use crate::{end, eventually, ms, next, open, record};
@@ -13,7 +14,7 @@ fn o4_a_paused_store_takes_requests_and_delivers_nothing_until_it_is_resumed() {
     let received = record(&timers, "mail", |_| Ack::Done);
     let calls = timers.blocking();
     calls.pause().unwrap();
-    assert!(timers.stats().is_paused || calls.counts().unwrap().is_paused);
+    assert!(timers.stats().is_paused && calls.counts().unwrap().is_paused);
     calls.create(NewTimer::after("mail", Duration::ZERO).key("late")).unwrap();
     calls.create(NewTimer::after("mail", Duration::ZERO).key("cancelled")).unwrap();
     assert_eq!(calls.cancel("cancelled").unwrap().cancelled, 1);
@@ -57,5 +58,25 @@ fn o4_nothing_is_pulled_from_a_paused_store() {
         pulled = calls.pull("work", 1, Duration::from_secs(60)).unwrap();
     }
     assert_eq!(calls.finish_pulled(vec![(pulled[0].receipt(), Ack::Done)]).unwrap(), [Ok(true)]);
+    end(&timers);
+}
+
+#[test]
+fn d45_o4_timers_that_are_imported_during_a_pause_are_delivered_after_it() {
+    let other = open();
+    other.blocking().create(NewTimer::after("mail", Duration::ZERO).key("imported")).unwrap();
+    let mut text = Vec::new();
+    export(other.store(), &mut text, &mut |_| ()).unwrap();
+    end(&other);
+
+    let timers = open();
+    let received = record(&timers, "mail", |_| Ack::Done);
+    let calls = timers.blocking();
+    calls.create(NewTimer::after("mail", Duration::ZERO).key("first")).unwrap();
+    assert_eq!(next(&received).key(), Some("first"), "the node has loaded what is due soon");
+    calls.pause().unwrap();
+    assert_eq!(import(timers.store(), &mut &text[..], &mut |_| ()).unwrap().written, 1);
+    calls.resume().unwrap();
+    assert_eq!(next(&received).key(), Some("imported"));
     end(&timers);
 }

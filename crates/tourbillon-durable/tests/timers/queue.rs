@@ -223,3 +223,25 @@ fn o2_requests_that_wait_for_a_place_are_told_when_the_timers_are_shut_down() {
     assert_eq!((block_on(sent), block_on(waits)), (Err(TimersError::Ended), Err(TimersError::Ended)));
     assert_eq!(block_on(many), Err(TimersError::Ended));
 }
+
+#[test]
+fn o2_many_timers_with_large_payloads_are_sent_in_parts_that_the_store_can_take() {
+    const PAYLOAD: usize = 64 << 10;
+    let held = Held::open(1_000);
+    let timers = (0..600).map(|number| timer(&number.to_string()).payload(vec![0; PAYLOAD]));
+    let mut created = begun(held.timers.create_all(timers));
+    let mut sizes = Vec::new();
+    let results = loop {
+        if let Some(results) = block_on(poll_once(&mut created)) {
+            break results.unwrap();
+        }
+        for batch in held.batches.try_iter() {
+            sizes.push(batch.0.len());
+            held.answer(batch);
+        }
+        std::thread::yield_now();
+    };
+    assert!(results.len() == 600 && results.iter().all(Result::is_ok));
+    assert_eq!(sizes, [256, 256, 88], "16 MiB each at most");
+    end(&held.timers);
+}

@@ -46,7 +46,7 @@ pub(super) async fn readyz(State(state): State<AppState>) -> Result<String, Prob
 
 /// Returns what a node says that can take requests.
 fn ready(state: &AppState) -> String {
-    let stats = state.timers().stats();
+    let stats = state.timers().stats_without_lateness();
     if stats.is_clock_off {
         let off = stats.clock_skew;
         return format!(
