@@ -122,15 +122,17 @@ struct LastSync {
 }
 
 impl LastSync {
-    /// Returns how long the next synchronisation waits for more operations, if so many are here at `now`; `None` if it begins.
+    /// Returns how long the next synchronisation waits for more operations, if so many are here at `now`, the last of which `came` then;
+    /// `None` if it begins.
     ///
     /// Without the wait, operations of clients that ask again come just after a synchronisation has begun and wait for two of them: half of
     /// the clients for each, and the disk does half of what it can. On a disk that takes less than [`SHORT`] the processor is what limits,
     /// and nothing is won.
-    fn wait(&self, here: usize, now: Instant) -> Option<Duration> {
+    fn wait(&self, here: usize, came: Instant, now: Instant) -> Option<Duration> {
         // Not all clients ask again.
         let is_expected = here < self.operations - self.operations / 8;
-        let left = (self.ended + (self.took / 2).min(LONGEST_WAIT)).saturating_duration_since(now);
+        let until = (self.ended + (self.took * 3 / 4).min(LONGEST_WAIT)).min(came.max(self.ended) + LONGEST_GAP);
+        let left = until.saturating_duration_since(now);
         (is_expected && self.took >= SHORT && !left.is_zero()).then_some(left)
     }
 }
@@ -159,11 +161,11 @@ impl SyncerState {
 
     /// Waits a moment for the clients that were answered last and ask again.
     fn wait_for_returning(&self, requests: &Receiver<WrittenTransaction>, group: &mut Vec<WrittenTransaction>) {
-        let mut here = operations_of(group);
-        while let Some(wait) = self.last.as_ref().and_then(|last| last.wait(here, Instant::now()))
+        let (mut here, mut came) = (operations_of(group), Instant::now());
+        while let Some(wait) = self.last.as_ref().and_then(|last| last.wait(here, came, Instant::now()))
             && let Ok(transaction) = requests.recv_timeout(wait)
         {
-            here += transaction.operations;
+            (here, came) = (here + transaction.operations, Instant::now());
             group.push(transaction);
         }
     }
@@ -193,7 +195,9 @@ impl SyncerState {
 /// A synchronisation that is shorter than this is not worth a wait.
 const SHORT: Duration = Duration::from_millis(1);
 /// The longest wait for clients that may ask again.
-const LONGEST_WAIT: Duration = Duration::from_millis(2);
+const LONGEST_WAIT: Duration = Duration::from_millis(4);
+/// The wait ends when no operation has come for this long: the clients that ask again have done so.
+const LONGEST_GAP: Duration = Duration::from_millis(1);
 
 fn operations_of(group: &[WrittenTransaction]) -> usize {
     group.iter().map(|transaction| transaction.operations).sum()
@@ -230,16 +234,28 @@ mod tests {
         let ended = Instant::now();
         let last = |took_micros| LastSync { ended, took: Duration::from_micros(took_micros), operations: 256 };
         let after = |micros| ended + Duration::from_micros(micros);
-        assert_eq!(last(4000).wait(100, after(500)), Some(Duration::from_micros(1500)));
+        let micros = |wait: Option<Duration>| wait.map(|wait| wait.as_micros());
+        assert_eq!(micros(last(4000).wait(100, after(400), after(500))), Some(900), "until none has come for a moment");
         assert_eq!(
-            last(2000).wait(100, after(500)),
-            Some(Duration::from_micros(500)),
-            "at most half as long as it took"
+            micros(last(4000).wait(100, after(2500), after(2600))),
+            Some(400),
+            "at most three quarters of what it took"
         );
-        assert_eq!(last(4000).wait(100, after(2000)), None, "the time is over");
-        assert_eq!(last(4000).wait(224, after(1)), None, "nearly all are here");
-        assert_eq!(last(999).wait(0, after(1)), None, "the disk is fast");
+        assert_eq!(
+            micros(last(9000).wait(100, after(3900), after(3900))),
+            Some(100),
+            "not for long on a very slow disk"
+        );
+        assert_eq!(
+            micros(last(4000).wait(100, ended - LONGEST_GAP, after(100))),
+            Some(900),
+            "the answers are on their way"
+        );
+        assert_eq!(last(4000).wait(100, after(400), after(1400)), None, "none comes any more");
+        assert_eq!(last(4000).wait(100, after(2900), after(3000)), None, "the time is over");
+        assert_eq!(last(4000).wait(224, after(1), after(1)), None, "nearly all are here");
+        assert_eq!(last(999).wait(0, after(1), after(1)), None, "the disk is fast");
         let of_one_client = LastSync { operations: 1, ..last(4000) };
-        assert_eq!(of_one_client.wait(1, after(1)), None, "the only client is here");
+        assert_eq!(of_one_client.wait(1, after(1), after(1)), None, "the only client is here");
     }
 }
