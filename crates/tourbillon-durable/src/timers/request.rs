@@ -65,8 +65,8 @@ impl Timers {
     /// key, does not stop the others.
     ///
     /// # Errors
-    /// There are more than [`LARGEST_BATCH`] requests or [`LARGEST_BATCH_PAYLOAD`] bytes of payload, or a timer to be created is invalid: then nothing is done. If the store failed, the error is in each
-    /// answer.
+    /// There are more than [`LARGEST_BATCH`] requests or [`LARGEST_BATCH_PAYLOAD`] bytes of payload, or a timer to be created is invalid: then nothing
+    /// is done. If the store failed, the error is in each answer.
     pub async fn batch(
         &self,
         requests: impl IntoIterator<Item = Request>,
