@@ -3,6 +3,7 @@
 //! ```text
 //! FORMAT         the version of the format; written last, so that a store without it was never used
 //! FORMAT.new     the same, while the store is being created
+//! BACKUP.new     there while the store is being created as a copy of another one
 //! lock           held by the process that has the store open
 //! acknowledged   the number of the last transaction that callers were told of
 //! tables/        the files of the engine
@@ -21,6 +22,9 @@ use crate::store::error::StoreError;
 /// 1. Rows with indexes of keys, names and times, totals, and the history.
 /// 2. An index of failures besides, which [`upgrade`](super::upgrade) makes; rows know how many deliveries were given back.
 pub(super) const FORMAT: u32 = 2;
+
+/// The file that says that a copy is not complete.
+pub(super) const BACKUP: &str = "BACKUP.new";
 
 const FIRST_LINE: &str = "Tourbillon durable timers";
 
@@ -77,12 +81,19 @@ impl StoreDirectory {
         self.path.join("acknowledged")
     }
 
-    /// Looks at what is in the directory, and removes what was left of an interrupted creation.
+    /// Looks at what is in the directory, and removes what was left of an interrupted creation. What was left of an interrupted backup is an
+    /// error, because an empty store in its place would pass for the copy.
     pub(super) fn contents(&self) -> Result<Contents, StoreError> {
         let failed = |error| from_io(&self.path, &error);
         match fs::read_to_string(self.path.join("FORMAT")) {
             Ok(text) => self.check_format(&text).map(Contents::Store),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if self.path.join(BACKUP).try_exists().map_err(failed)? {
+                    return Err(StoreError::Damaged(format!(
+                        "{} has an interrupted backup, which lacks timers. Remove the directory, and use another backup",
+                        self.path.display()
+                    )));
+                }
                 let was_begun = self.path.join("FORMAT.new").try_exists().map_err(failed)?;
                 let has_tables = self.tables().try_exists().map_err(failed)?;
                 if has_tables && !was_begun {
@@ -110,6 +121,31 @@ impl StoreDirectory {
     pub(super) fn end_creation(&self) -> io::Result<()> {
         fs::rename(self.path.join("FORMAT.new"), self.path.join("FORMAT"))?;
         sync(&self.path)
+    }
+
+    /// Notes that the store is being created as a copy of another one.
+    pub(super) fn begin_backup(&self) -> io::Result<()> {
+        let mut file = File::create(self.path.join(BACKUP))?;
+        file.write_all(b"An unfinished backup\n")?;
+        file.sync_all()?;
+        sync(&self.path)
+    }
+
+    /// Notes that the copy is complete. It is so from the end of its creation on, which a process that dies before this has noted.
+    pub(super) fn end_backup(&self) -> io::Result<()> {
+        fs::remove_file(self.path.join(BACKUP))?;
+        sync(&self.path)
+    }
+
+    /// Removes a copy that cannot be completed. Until nothing else is left of it, the directory says what it is.
+    pub(super) fn remove_backup(&self) -> io::Result<()> {
+        let is_gone = |error: io::Error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) };
+        fs::remove_file(self.path.join("FORMAT")).or_else(is_gone)?;
+        fs::remove_dir_all(self.tables()).or_else(is_gone)?;
+        for name in ["acknowledged", "FORMAT.new", BACKUP, "lock"] {
+            fs::remove_file(self.path.join(name)).or_else(is_gone)?;
+        }
+        Ok(())
     }
 
     /// Notes that the store has the newest format now.

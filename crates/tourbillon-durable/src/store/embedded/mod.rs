@@ -199,10 +199,10 @@ impl EmbeddedStore {
     }
 }
 
-/// Returns whether a directory has a store, which may be damaged, and not what is left of an interrupted creation.
+/// Returns whether a directory has a store, which may be damaged or an interrupted backup, and not what is left of an interrupted creation.
 fn may_have_store(directory: &Path) -> bool {
     let has = |name: &str| directory.join(name).exists();
-    has("FORMAT") || has("tables") && !has("FORMAT.new")
+    has("FORMAT") || has(directory::BACKUP) || has("tables") && !has("FORMAT.new")
 }
 
 impl Store for EmbeddedStore {

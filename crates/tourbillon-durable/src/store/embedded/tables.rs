@@ -54,7 +54,7 @@ pub(super) fn open(directory: &StoreDirectory, options: &EmbeddedOptions) -> Res
     let begin = Instant::now();
     let format = match directory.contents()? {
         Contents::Nothing => {
-            create(directory, options, |_| Ok(Totals::default()))?;
+            create(directory, options, |_| Ok::<_, StoreError>(Totals::default()))?;
             FORMAT
         }
         Contents::Store(found) if found < FORMAT && !options.creates => {
@@ -87,11 +87,11 @@ pub(super) fn open(directory: &StoreDirectory, options: &EmbeddedOptions) -> Res
 }
 
 /// Creates a store. `fill` writes into it, in transactions that need not be durable, and returns the totals of the last of them.
-pub(super) fn create(
+pub(super) fn create<E: From<StoreError>>(
     directory: &StoreDirectory,
     options: &EmbeddedOptions,
-    fill: impl FnOnce(&Tables) -> Result<Totals, StoreError>,
-) -> Result<(), StoreError> {
+    fill: impl FnOnce(&Tables) -> Result<Totals, E>,
+) -> Result<(), E> {
     let failed = |error| from_io(directory.path(), &error);
     directory.begin_creation().map_err(failed)?;
     let tables = Tables::open(directory, options)?;
@@ -102,7 +102,8 @@ pub(super) fn create(
     let mut acknowledged = Acknowledged::create(&directory.acknowledged()).map_err(failed)?;
     acknowledged.set(totals.sequence).map_err(failed)?;
     acknowledged.sync().map_err(failed)?;
-    directory.end_creation().map_err(failed)
+    directory.end_creation().map_err(failed)?;
+    Ok(())
 }
 
 impl Tables {
