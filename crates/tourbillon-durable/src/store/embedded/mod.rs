@@ -29,6 +29,7 @@ mod backup;
 mod blocks;
 mod bytes;
 mod changes;
+mod closing;
 mod directory;
 mod encoding;
 mod journal;

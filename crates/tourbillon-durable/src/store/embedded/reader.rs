@@ -66,6 +66,7 @@ impl StoreReader {
     /// Returns what `read` finds, when all of it is durable.
     fn find<T>(&self, read: impl FnOnce(&View<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
         self.failure.get().map_or(Ok(()), |error| Err(error.clone()))?;
+        self.tables.closing().check()?;
         let view = self.tables.view();
         let found = read(&view)?;
         self.durable.wait_for(view.totals()?.sequence)?;
@@ -104,16 +105,17 @@ pub(super) fn snapshot(view: &View<'_>, pages: &async_channel::Sender<Vec<TimerR
     /// The most rows of a page.
     const PAGE: usize = 1_000;
 
+    let closing = view.tables().closing();
     let (mut page, mut count) = (Vec::with_capacity(PAGE), 0);
     for entry in view.scan(layout::all_rows(), Vec::new()) {
         let (key, value) = entry?;
         page.push(read_row(view.tables(), &key, &value)?);
         count += 1;
-        if page.len() == PAGE && pages.send_blocking(std::mem::take(&mut page)).is_err() {
+        if page.len() == PAGE && !closing.send(pages, std::mem::take(&mut page))? {
             return Ok(count);
         }
     }
-    let _receiver_is_gone = pages.send_blocking(page);
+    let _receiver_is_gone = closing.send(pages, page)?;
     Ok(count)
 }
 

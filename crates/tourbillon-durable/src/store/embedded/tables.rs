@@ -14,6 +14,7 @@ use fjall::{
 
 use super::acknowledged::{Acknowledged, AcknowledgedError};
 use super::changes::Changes;
+use super::closing::Closing;
 use super::directory::{Contents, FORMAT, StoreDirectory, damaged, from_io};
 use super::encoding::{self, Totals};
 use super::journal::{self, JournalError, Journals};
@@ -38,6 +39,7 @@ pub(super) struct Tables {
     directory: PathBuf,
     /// How many bytes may wait in memory to be written to tables.
     most_buffered: u64,
+    closing: Closing,
 }
 
 /// What [`open`] returns.
@@ -124,7 +126,13 @@ impl Tables {
         match catch_unwind(AssertUnwindSafe(open)) {
             Ok(Ok((database, timers))) => {
                 let most_buffered = options.write_buffer / 2 * HALF_MEMTABLES;
-                Ok(Tables { database, timers, directory: directory.path().to_owned(), most_buffered })
+                Ok(Tables {
+                    database,
+                    timers,
+                    directory: directory.path().to_owned(),
+                    most_buffered,
+                    closing: Closing::default(),
+                })
             }
             Ok(Err(error)) => Err(on_open(directory.path(), &error)),
             Err(_) => Err(directory.damaged("the engine panicked while it read its files")),
@@ -217,6 +225,11 @@ impl Tables {
         synced.map_err(|error| StoreError::SyncFailed(format!("{}: {error}", self.directory.display())))
     }
 
+    /// Says whether the store is being closed, which ends all scans.
+    pub(super) fn closing(&self) -> &Closing {
+        &self.closing
+    }
+
     /// Returns how many bytes the files have.
     pub(super) fn disk_bytes(&self) -> u64 {
         self.database.disk_space().unwrap_or_default()
@@ -253,7 +266,7 @@ impl<'a> View<'a> {
         self.snapshot.get(&self.tables.timers, key).map_err(|error| self.tables.on_read(&error))
     }
 
-    /// Returns the entries whose keys begin with `prefix` and are not before `from`.
+    /// Returns the entries whose keys begin with `prefix` and are not before `from`; [`StoreError::Closed`] when the store is being closed.
     pub(super) fn scan(
         &self,
         prefix: Vec<u8>,
@@ -265,7 +278,10 @@ impl<'a> View<'a> {
         let end = layout::behind(&prefix);
         let from = from.max(prefix).min(end.clone());
         let range = self.snapshot.range(&tables.timers, from..end);
-        range.map(move |entry| entry.into_inner().map_err(|error| tables.on_read(&error)))
+        range.map(move |entry| {
+            tables.closing.check()?;
+            entry.into_inner().map_err(|error| tables.on_read(&error))
+        })
     }
 
     /// Returns the totals.
