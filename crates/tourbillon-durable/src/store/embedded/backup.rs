@@ -37,8 +37,8 @@ impl From<StoreError> for CopyError {
     }
 }
 
-/// Writes a copy of the view into a directory that does not exist or is empty, and returns how many rows it has.
-pub(super) fn backup(view: &View<'_>, to: &Path, options: &EmbeddedOptions) -> Result<u64, StoreError> {
+/// Writes a copy of the view, which it drops before, into a directory that does not exist or is empty, and returns how many rows it has.
+pub(super) fn backup(view: View<'_>, to: &Path, options: &EmbeddedOptions) -> Result<u64, StoreError> {
     let is_there = to.is_dir();
     let is_occupied = fs::read_dir(to).is_ok_and(|mut entries| entries.next().is_some());
     if is_occupied {
@@ -65,7 +65,7 @@ pub(super) fn backup(view: &View<'_>, to: &Path, options: &EmbeddedOptions) -> R
 }
 
 /// Makes the copy in an empty directory.
-fn fill(view: &View<'_>, directory: &StoreDirectory, options: &EmbeddedOptions) -> Result<u64, CopyError> {
+fn fill(view: View<'_>, directory: &StoreDirectory, options: &EmbeddedOptions) -> Result<u64, CopyError> {
     let failed = |error| from_io(directory.path(), &error);
     check_room(directory.path(), options)?;
     directory.begin_backup().map_err(failed)?;
@@ -84,23 +84,24 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     /// Copies all entries, in transactions that are made durable by the one that `create` writes after them.
-    fn fill(&mut self, view: &View<'_>, to: &Tables) -> Result<Totals, CopyError> {
+    fn fill(&mut self, view: View<'_>, to: &Tables) -> Result<Totals, CopyError> {
         let mut totals = Totals { is_paused: true, sequence: 0, ..view.totals().map_err(CopyError::Source)? };
+        let from = view.tables();
+        let scans = layout::all().map(|prefix| view.scan(prefix, Vec::new()));
+        drop(view);
         let mut changes = Changes::default();
         let mut size = 0;
-        for prefix in layout::all() {
-            for entry in view.scan(prefix, Vec::new()) {
-                let (key, value) = entry.map_err(CopyError::Source)?;
-                if layout::parse_row(&key).is_some() {
-                    read_row(view.tables(), &key, &value).map_err(CopyError::Source)?;
-                    self.rows += 1;
-                }
-                size += key.len() + value.len();
-                changes.put(&key, &value);
-                if size >= STEP {
-                    self.write(to, &mut changes, &mut totals)?;
-                    size = 0;
-                }
+        for entry in scans.into_iter().flatten() {
+            let (key, value) = entry.map_err(CopyError::Source)?;
+            if layout::parse_row(&key).is_some() {
+                read_row(from, &key, &value).map_err(CopyError::Source)?;
+                self.rows += 1;
+            }
+            size += key.len() + value.len();
+            changes.put(&key, &value);
+            if size >= STEP {
+                self.write(to, &mut changes, &mut totals)?;
+                size = 0;
             }
         }
         self.write(to, &mut changes, &mut totals)?;

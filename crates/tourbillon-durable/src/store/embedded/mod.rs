@@ -124,7 +124,7 @@ impl EmbeddedStore {
     ///
     /// The reply is [`StoreError::Damaged`] if something cannot be read or does not agree.
     pub fn verify(&self, reply: Reply<StoreReport>) {
-        self.ask(&self.whole, reply, |_, view| verify::verify(view));
+        self.ask_whole(reply, |_, view| verify::verify(view));
     }
 
     fn open_with(directory: &Path, options: EmbeddedOptions) -> Result<EmbeddedStore, StoreError> {
@@ -195,8 +195,18 @@ impl EmbeddedStore {
         reply: Reply<T>,
         read: impl FnOnce(&StoreReader, &View<'_>) -> Result<T, StoreError> + Send + 'static,
     ) {
-        let question = move |reader: &StoreReader| reader.answer(reply, |view| read(reader, view));
+        let question = move |reader: &StoreReader| reader.answer(reply, |view| read(reader, &view));
         let _is_closed = lane.send(ReadJob::Ask(Box::new(question)));
+    }
+
+    /// Asks the thread for what reads everything, which drops the view when it has begun to read.
+    fn ask_whole<T: Send + 'static>(
+        &self,
+        reply: Reply<T>,
+        read: impl FnOnce(&StoreReader, View<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) {
+        let question = move |reader: &StoreReader| reader.answer(reply, |view| read(reader, view));
+        let _is_closed = self.whole.send(ReadJob::Ask(Box::new(question)));
     }
 }
 
@@ -256,11 +266,11 @@ impl Store for EmbeddedStore {
     }
 
     fn snapshot(&self, pages: async_channel::Sender<Vec<TimerRow>>, reply: Reply<u64>) {
-        self.ask(&self.whole, reply, move |_, view| reader::snapshot(view, &pages));
+        self.ask_whole(reply, move |_, view| reader::snapshot(view, &pages));
     }
 
     fn backup(&self, to: PathBuf, reply: Reply<u64>) {
-        self.ask(&self.whole, reply, move |reader, view| backup::backup(view, &to, reader.options()));
+        self.ask_whole(reply, move |reader, view| backup::backup(view, &to, reader.options()));
     }
 
     fn close(&self, reply: Reply<()>) {

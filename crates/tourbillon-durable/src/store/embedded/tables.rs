@@ -9,7 +9,8 @@ use fjall::config::{
     PinningPolicy,
 };
 use fjall::{
-    AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Slice, Snapshot,
+    AbstractTree, AnyTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Slice,
+    Snapshot,
 };
 
 use super::acknowledged::{Acknowledged, AcknowledgedError};
@@ -251,6 +252,9 @@ impl Tables {
 }
 
 /// A view of the tables that later transactions do not change.
+///
+/// While it lives, the engine keeps every memtable in memory, also those that it has written to tables since. So what reads for long begins
+/// its scans and drops the view (Q5).
 pub(super) struct View<'a> {
     tables: &'a Tables,
     snapshot: Snapshot,
@@ -266,7 +270,9 @@ impl<'a> View<'a> {
         self.snapshot.get(&self.tables.timers, key).map_err(|error| self.tables.on_read(&error))
     }
 
-    /// Returns the entries whose keys begin with `prefix` and are not before `from`; [`StoreError::Closed`] when the store is being closed.
+    /// Returns the entries whose keys begin with `prefix` and are not before `from`. The scan reads the tables as the view has them, also when the
+    /// view is dropped: it keeps the memtables and the files of its beginning itself. It ends with [`StoreError::Closed`] when the
+    /// store is being closed.
     pub(super) fn scan(
         &self,
         prefix: Vec<u8>,
@@ -277,10 +283,12 @@ impl<'a> View<'a> {
         // skip those of other prefixes, which may be a million.
         let end = layout::behind(&prefix);
         let from = from.max(prefix).min(end.clone());
-        let range = self.snapshot.range(&tables.timers, from..end);
+        let AnyTree::Standard(tree) = &tables.timers.tree else { unreachable!("values are not kept apart from keys") };
+        // Not by `Snapshot::range`, whose iterator would keep the snapshot.
+        let range = tree.create_range(&(from..end), self.snapshot.seqno(), None);
         range.map(move |entry| {
             tables.closing.check()?;
-            entry.into_inner().map_err(|error| tables.on_read(&error))
+            entry.map_err(|error| tables.on_read(&fjall::Error::from(error)))
         })
     }
 
@@ -338,5 +346,33 @@ mod tests {
             most = most.max(tables.database.write_buffer_size());
         }
         assert!(most < 4 << 20, "{most} bytes of {} waited in memory", 100 * (256 << 10));
+    }
+
+    #[test]
+    fn q5_a_scan_goes_on_after_its_view_and_keeps_no_memtable_that_was_filled_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = StoreDirectory::lock(folder.path()).unwrap();
+        let options = EmbeddedOptions::default().write_buffer(1 << 20);
+        let Opened { tables, mut totals, .. } = open(&directory, &options).unwrap();
+        let mut write = |key: u8, value: u8| {
+            let mut changes = Changes::default();
+            changes.put(&[b'r', key], &[value; 256 << 10]);
+            totals.sequence += 1;
+            tables.write(&mut changes, &totals).unwrap();
+        };
+        for number in 0..8 {
+            write(number, number);
+        }
+        let view = tables.view();
+        let scan = view.scan(b"r".to_vec(), Vec::new());
+        drop(view);
+        // Each key is written again many times, so that the engine merges tables and drops what the scan has not read yet.
+        for number in 0..100 {
+            write(number % 10, 0xee);
+        }
+        let kept = tables.timers.tree.get_version_history_lock().memtable_size_sum();
+        assert!(kept < 8 << 20, "{kept} bytes of {} are kept in memory", 100 * (256 << 10));
+        let found: Vec<(u8, u8)> = scan.map(|entry| entry.map(|(key, value)| (key[1], value[0])).unwrap()).collect();
+        assert_eq!(found, (0..8).map(|number| (number, number)).collect::<Vec<_>>());
     }
 }

@@ -14,9 +14,9 @@ const STEP: usize = 10_000;
 
 /// Makes the index of failures of a store of format 1, and returns the totals of the last transaction.
 pub(super) fn upgrade(tables: &Tables, mut totals: Totals) -> Result<Totals, StoreError> {
-    let view = tables.view();
+    let rows = tables.view().scan(layout::all_rows(), Vec::new());
     let mut changes = Changes::default();
-    for entry in view.scan(layout::all_rows(), Vec::new()) {
+    for entry in rows {
         let (key, value) = entry?;
         if let Some(failure) = layout::index_keys(&read_row(tables, &key, &value)?).failure {
             changes.put(&failure, &[]);
