@@ -188,18 +188,23 @@ impl EmbeddedStore {
         let _is_closed = self.writer.send(request);
     }
 
-    /// Asks a thread for reading. If the store is closed, the question is dropped here, and its reply says so.
+    /// Asks a thread for reading, which drops a question that nobody waits for any more. If the store is closed, the question is dropped here,
+    /// and its reply says so.
     fn ask<T: Send + 'static>(
         &self,
         lane: &Sender<ReadJob>,
         reply: Reply<T>,
         read: impl FnOnce(&StoreReader, &View<'_>) -> Result<T, StoreError> + Send + 'static,
     ) {
-        let question = move |reader: &StoreReader| reader.answer(reply, |view| read(reader, &view));
+        let question = move |reader: &StoreReader| {
+            if reply.is_wanted() {
+                reader.answer(reply, |view| read(reader, &view));
+            }
+        };
         let _is_closed = lane.send(ReadJob::Ask(Box::new(question)));
     }
 
-    /// Asks the thread for what reads everything, which drops the view when it has begun to read.
+    /// Asks the thread for what reads everything, which drops the view when it has begun to read. A copy is made although nobody waits.
     fn ask_whole<T: Send + 'static>(
         &self,
         reply: Reply<T>,

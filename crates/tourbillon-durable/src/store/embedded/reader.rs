@@ -200,8 +200,11 @@ impl ListQuestion {
     }
 
     /// Replies with a page that has rows or is the last. A part without rows is not the answer: the search goes on behind it, when the
-    /// questions have been answered that came in the meantime.
+    /// questions have been answered that came in the meantime, unless nobody waits for it any more.
     fn answer(self, reader: &StoreReader, lane: Sender<ReadJob>) {
+        if !self.reply.is_wanted() {
+            return;
+        }
         match reader.find(|view| list(&view, &self.filter, self.cursor, self.limit)) {
             Ok(ListPage { rows, next: Some(next) }) if rows.is_empty() => {
                 ListQuestion { cursor: Some(next), ..self }.ask(lane);
