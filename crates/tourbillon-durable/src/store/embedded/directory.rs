@@ -117,6 +117,12 @@ impl StoreDirectory {
         sync(&self.path)
     }
 
+    /// Makes the entries of the engine's keyspaces durable. The engine synchronises each of them, and not the directory that they are in.
+    pub(super) fn sync_tables(&self) -> io::Result<()> {
+        sync(&self.tables().join("keyspaces"))?;
+        sync(&self.tables())
+    }
+
     /// Notes that the store is complete, and may be used.
     pub(super) fn end_creation(&self) -> io::Result<()> {
         fs::rename(self.path.join("FORMAT.new"), self.path.join("FORMAT"))?;

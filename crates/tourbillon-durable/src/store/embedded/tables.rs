@@ -102,6 +102,7 @@ pub(super) fn create<E: From<StoreError>>(
     let totals = Totals { sequence: filled.sequence + 1, ..filled };
     tables.commit(&mut Changes::default(), &totals)?;
     drop(tables);
+    directory.sync_tables().map_err(failed)?;
     let mut acknowledged = Acknowledged::create(&directory.acknowledged()).map_err(failed)?;
     acknowledged.set(totals.sequence).map_err(failed)?;
     acknowledged.sync().map_err(failed)?;
