@@ -9,9 +9,13 @@
 //! tables/        the files of the engine
 //! ```
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -28,17 +32,30 @@ pub(super) const BACKUP: &str = "BACKUP.new";
 
 const FIRST_LINE: &str = "Tourbillon durable timers";
 
+/// The directories that this process has locked, and whether their stores are being closed.
+static HELD: Mutex<BTreeMap<PathBuf, bool>> = Mutex::new(BTreeMap::new());
+
+/// How long opening waits for a store of this process: timers that were dropped close their store a moment later, on their own thread.
+const DROPPED: Duration = Duration::from_secs(2);
+
+/// How long opening waits for a store of this process that is being closed.
+const CLOSING: Duration = Duration::from_secs(60);
+
 /// The directory of a store, locked for this process.
 #[derive(Debug)]
 pub(super) struct StoreDirectory {
     path: PathBuf,
+    /// Its name in [`HELD`].
+    name: PathBuf,
     lock: File,
 }
 
 /// Unlocks the directory at once: a child process that another thread is starting may have the file open for a moment longer.
 impl Drop for StoreDirectory {
     fn drop(&mut self) {
+        let mut held = held();
         let _closing_unlocks_it_too = self.lock.unlock();
+        held.remove(&self.name);
     }
 }
 
@@ -52,20 +69,44 @@ pub(super) enum Contents {
 }
 
 impl StoreDirectory {
-    /// Creates the directory if there is none, and locks it.
+    /// Creates the directory if there is none, and locks it. Waits a moment for a store of this process, which may have been dropped.
     pub(super) fn lock(path: &Path) -> Result<StoreDirectory, StoreError> {
         let failed = |error| from_io(path, &error);
         create_durably(path).map_err(failed)?;
+        let name = fs::canonicalize(path).map_err(failed)?;
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
-        let lock = options.open(path.join("lock")).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => Ok(StoreDirectory { path: path.to_owned(), lock }),
-            Err(TryLockError::WouldBlock) => {
-                let text = format!("{}. A directory is used by one process; PostgreSQL is for several", path.display());
-                Err(StoreError::Locked(text))
-            }
-            Err(TryLockError::Error(error)) => Err(failed(error)),
+        let begin = Instant::now();
+        loop {
+            let mut held = held();
+            let lock = options.open(path.join("lock")).map_err(failed)?;
+            let wait = match lock.try_lock() {
+                Ok(()) => {
+                    held.insert(name.clone(), false);
+                    return Ok(StoreDirectory { path: path.to_owned(), name, lock });
+                }
+                Err(TryLockError::WouldBlock) => held.get(&name).map(|closes| if *closes { CLOSING } else { DROPPED }),
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            };
+            drop(held);
+            let text = match wait {
+                Some(wait) if begin.elapsed() < wait => {
+                    thread::sleep(Duration::from_millis(2));
+                    continue;
+                }
+                Some(_) => {
+                    "this process has the store open. Timers that are dropped close it later; it can be opened again after their `shutdown`"
+                }
+                None => {
+                    "another process has the store open. A directory is used by one process; PostgreSQL is for several"
+                }
+            };
+            return Err(StoreError::Locked(format!("{}: {text}", path.display())));
         }
+    }
+
+    /// Notes that the store is being closed, so that this process may wait for its end.
+    pub(super) fn begin_closing(&self) {
+        held().insert(self.name.clone(), true);
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -203,6 +244,10 @@ impl StoreDirectory {
     pub(super) fn damaged(&self, what: &str) -> StoreError {
         damaged(&self.path, what)
     }
+}
+
+fn held() -> MutexGuard<'static, BTreeMap<PathBuf, bool>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Creates a directory and those above it that are missing. A directory that is synchronised can still be lost with its entry in the one above.

@@ -191,6 +191,7 @@ impl StoreWriter {
     /// Ends the readers and what they read, closes the engine and gives up the lock.
     fn close(self) -> Result<(), StoreError> {
         let StoreWriter { tables, directory, syncer, failure, readers, .. } = self;
+        directory.begin_closing();
         // A copy that has begun would take its time, and its receiver may be the caller that waits for this.
         tables.closing().begin();
         let acknowledged = syncer.finish();
