@@ -91,3 +91,14 @@ fn q8_a_server_that_does_not_answer_is_a_typed_error() {
     let error = BlockingTimers::connect(&format!("host={} user=nobody", directory.path().display())).err();
     assert!(matches!(error, Some(TimersError::Store(StoreError::Unavailable(_)))), "{error:?}");
 }
+
+#[test]
+fn q8_a_directory_can_be_opened_again_when_its_timers_were_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    for number in 0..10 {
+        let timers = BlockingTimers::open(directory.path()).unwrap();
+        timers.create(far("later").key(format!("key {number}"))).unwrap();
+        assert_eq!(timers.counts().unwrap().armed, number + 1);
+        drop(timers);
+    }
+}

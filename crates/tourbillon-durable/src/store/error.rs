@@ -15,7 +15,7 @@ pub enum StoreError {
     NotPermitted(String),
     /// The address or an option of the store cannot be used.
     BadOptions(String),
-    /// Another process has the store open.
+    /// Another process has the store open, or this one has and does not close it.
     Locked(String),
     /// There is no store, and it was opened so that none is made. The text says where, and what to do.
     Missing(String),
@@ -72,7 +72,7 @@ impl fmt::Display for StoreError {
                 write!(f, "the user of the database may not do this, so grant it the privilege and start again: {what}")
             }
             StoreError::BadOptions(what) => write!(f, "the store cannot be opened like this: {what}"),
-            StoreError::Locked(what) => write!(f, "another process has the store open: {what}"),
+            StoreError::Locked(what) => write!(f, "the store is in use: {what}"),
             StoreError::Missing(what) => write!(f, "there is no store: {what}"),
             StoreError::OlderFormat { found, wanted } => {
                 write!(

@@ -136,7 +136,8 @@ pub trait Store: Send + Sync + 'static {
     /// Has `on_hint` called when another process arms a timer that is due soon. Hints can be lost, and a store without other writers has none.
     fn on_hint(&self, _on_hint: HintFn) {}
 
-    /// Ends the store: what was accepted is written, later requests are replied to with [`StoreError::Closed`].
+    /// Ends the store: what was accepted is written, later requests are replied to with [`StoreError::Closed`]. Reads that have not ended may be
+    /// replied to with that too: closing does not wait for long ones, such as a snapshot whose pages nobody takes.
     fn close(&self, reply: Reply<()>);
 }
 

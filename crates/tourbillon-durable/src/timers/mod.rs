@@ -515,8 +515,14 @@ impl Timers {
 
     async fn read<T: Send + 'static>(&self, ask: impl FnOnce(&dyn Store, Reply<T>)) -> Result<T, TimersError> {
         let (sender, receiver) = futures_channel::oneshot::channel();
-        ask(&*self.inner.store, Reply::new(move |result| queue::reply(sender, result)));
-        receiver.await.map_err(|_| self.ended())?.map_err(|error| self.store_failed(error))
+        // Dropped with this future: the store then drops the question.
+        let waiting = Arc::new(());
+        let caller = Arc::downgrade(&waiting);
+        let reply = Reply::new_while(move || caller.strong_count() > 0, move |result| queue::reply(sender, result));
+        ask(&*self.inner.store, reply);
+        let answer = receiver.await;
+        drop(waiting);
+        answer.map_err(|_| self.ended())?.map_err(|error| self.store_failed(error))
     }
 
     fn send(&self, message: Message) -> Result<(), TimersError> {
@@ -558,5 +564,27 @@ impl Drop for TimersInner {
     fn drop(&mut self) {
         let (done, _nobody_waits) = futures_channel::oneshot::channel();
         let _ended = self.mailbox.send(Message::Shutdown { limit: Duration::ZERO, done });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use futures_lite::future::{block_on, poll_once};
+
+    use super::*;
+    use crate::MemoryStore;
+
+    #[test]
+    fn q6_the_store_is_told_when_a_read_is_given_up() {
+        let timers = Timers::builder().build(MemoryStore::new()).unwrap();
+        let (sender, asked) = channel();
+        let mut read = Box::pin(timers.read(move |_, reply: Reply<()>| sender.send(reply).unwrap()));
+        assert!(block_on(poll_once(&mut read)).is_none());
+        let reply = asked.recv().unwrap();
+        assert!(reply.is_wanted());
+        drop(read);
+        assert!(!reply.is_wanted());
     }
 }

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, Uid, geteuid, getrlimit, setrlimit};
 use tempfile::TempDir;
-use tourbillon_durable::store::{EmbeddedOptions, EmbeddedStore};
+use tourbillon_durable::store::{EmbeddedOptions, EmbeddedStore, Store};
 use tourbillon_durable::{Ack, BlockingTimers, StoreError, Timers, TimersError};
 
+use crate::conformance::ask::{ask, cancel_key};
 use crate::support::{all_rows, close, create_all, far, options, overdue, verify};
 
 /// Names the directory for the child.
@@ -185,6 +186,28 @@ fn without_room(directory: &Path) {
     assert!([expected(cancelled), expected(cancelled + 1)].contains(&left), "{cancelled}, {}", left.len());
     let store = small().open(&store).unwrap();
     create_all(&store, [TIMERS + 1]).unwrap();
+}
+
+#[test]
+fn o4_q1_a_backup_that_finds_no_room_is_removed_and_the_store_goes_on() {
+    on_small_disk("disks::o4_q1_a_backup_that_finds_no_room_is_removed_and_the_store_goes_on", backup_without_room);
+}
+
+fn backup_without_room(directory: &Path) {
+    let store = small().open(directory.join("timers")).unwrap();
+    create_all(&store, 1..=8_000).unwrap();
+    let copy = directory.join("copy");
+    // There is room for the first steps of the copy.
+    let ballast = fill(directory, RESERVE + (2 << 20));
+    let refused = ask(|reply| store.backup(copy.clone(), reply)).unwrap_err();
+    let StoreError::Full(text) = refused else { panic!("{refused:?}") };
+    assert!(text.contains(copy.to_str().unwrap()), "{text}");
+    assert!(!copy.exists());
+    assert_eq!(cancel_key(&store, "key 2").cancelled, 1);
+    fs::remove_file(ballast).unwrap();
+    assert_eq!(ask(|reply| store.backup(copy.clone(), reply)), Ok(7_999));
+    assert_eq!(verify(&small().open(&copy).unwrap()).unwrap().rows, 7_999);
+    close(&store).unwrap();
 }
 
 /// Opens a store that its node may be closing at this moment, because it has failed.

@@ -43,7 +43,9 @@ fn q8_a_directory_that_is_open_already_is_refused() {
     let directory = TempDir::new().unwrap();
     let store = options().open(directory.path()).unwrap();
     let refused = options().open(directory.path()).unwrap_err();
-    assert!(matches!(&refused, StoreError::Locked(text) if text.contains(directory.path().to_str().unwrap())));
+    assert!(
+        matches!(&refused, StoreError::Locked(text) if text.contains(directory.path().to_str().unwrap()) && text.contains("shutdown"))
+    );
     drop(store);
     options().open(directory.path()).unwrap();
 }

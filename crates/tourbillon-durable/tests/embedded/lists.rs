@@ -3,8 +3,8 @@
 use std::sync::mpsc::{Sender, channel};
 
 use tempfile::TempDir;
-use tourbillon_durable::NewTimer;
 use tourbillon_durable::store::{Cursor, EmbeddedStore, ListFilter, ListPage, Reply, Store};
+use tourbillon_durable::{NewTimer, StoreError};
 
 use crate::conformance::ask::{arm, ask};
 use crate::support::{create_all, far, options};
@@ -77,4 +77,32 @@ fn u4_a_long_search_lets_other_questions_pass() {
     release.send(()).unwrap();
     drop(answers);
     assert_eq!(answered.iter().collect::<Vec<_>>(), ["short", "long"]);
+}
+
+#[test]
+fn q6_what_nobody_waits_for_any_more_is_not_read() {
+    let directory = TempDir::new().unwrap();
+    let store = haystack(&directory);
+    let (answers, answered) = channel();
+    let nothing = || ListFilter { prefix: Some("nothing".into()), ..ListFilter::default() };
+    // The thread for lists waits here until all questions have come.
+    let (release, released) = channel();
+    store.counts(Reply::new(move |_| released.recv().unwrap()));
+    for _ in 0..100 {
+        let answers = answers.clone();
+        store.list(nothing(), None, 10, Reply::new_while(|| false, move |page| answers.send(page).unwrap()));
+    }
+    // This one is given up after its first part.
+    let (asked, was_asked) = channel();
+    let is_wanted = std::sync::Mutex::new(true);
+    let is_wanted = move || {
+        asked.send(()).unwrap();
+        std::mem::replace(&mut *is_wanted.lock().unwrap(), false)
+    };
+    store.list(nothing(), None, 10, Reply::new_while(is_wanted, move |page| answers.send(page).unwrap()));
+    release.send(()).unwrap();
+    assert_eq!(ask(|reply| store.counts(reply)).unwrap().armed, (ROWS + 2) as u64);
+    let answers: Vec<_> = answered.iter().collect();
+    assert_eq!(answers, vec![Err(StoreError::Closed); 101], "no list was searched to its end");
+    assert_eq!(was_asked.iter().count(), 2, "before each part");
 }

@@ -3,6 +3,7 @@
 #![cfg(feature = "embedded")]
 
 mod backup;
+mod closing;
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod crash;

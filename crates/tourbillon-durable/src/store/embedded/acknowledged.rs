@@ -23,6 +23,8 @@ const SLOT_BYTES: usize = 16;
 pub(super) struct Acknowledged {
     file: File,
     last: u64,
+    /// The slot that does not have the last number.
+    other_slot: u64,
 }
 
 /// Why the number cannot be had.
@@ -38,7 +40,7 @@ impl Acknowledged {
     /// Creates the file for a store without transactions.
     pub(super) fn create(path: &Path) -> io::Result<Acknowledged> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
-        let acknowledged = Acknowledged { file, last: 0 };
+        let acknowledged = Acknowledged { file, last: 0, other_slot: 0 };
         acknowledged.write(0)?;
         acknowledged.write(1)?;
         acknowledged.file.sync_all()?;
@@ -53,7 +55,7 @@ impl Acknowledged {
         })?;
         let slots = [read_slot(&file, 0), read_slot(&file, 1)];
         let last = slots.into_iter().flatten().max().ok_or(AcknowledgedError::Damaged)?;
-        Ok(Acknowledged { file, last })
+        Ok(Acknowledged { file, last, other_slot: u64::from(slots[0] == Some(last)) })
     }
 
     /// Returns the number of the last transaction that callers were told of.
@@ -64,7 +66,9 @@ impl Acknowledged {
     /// Notes that callers are about to be told of this transaction.
     pub(super) fn set(&mut self, sequence: u64) -> io::Result<()> {
         self.last = sequence;
-        self.write(sequence % 2)
+        let slot = self.other_slot;
+        self.other_slot = 1 - slot;
+        self.write(slot)
     }
 
     /// Makes the number durable.
@@ -110,4 +114,26 @@ fn read_at(mut file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     use std::io::{Read, Seek};
     file.seek(io::SeekFrom::Start(offset))?;
     file.read_exact(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d57_a_torn_write_leaves_the_number_before_it_whichever_numbers_are_noted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("acknowledged");
+        let mut acknowledged = Acknowledged::create(&path).unwrap();
+        for (before, sequence) in [(2, 4), (6, 8), (11, 13)] {
+            acknowledged.set(before).unwrap();
+            // A process that opens the store goes on with the slots where the one before it has stopped.
+            acknowledged = Acknowledged::open(&path).unwrap();
+            assert_eq!(acknowledged.last(), before);
+            acknowledged.set(sequence).unwrap();
+            let (first, second) = (read_slot(&acknowledged.file, 0), read_slot(&acknowledged.file, 1));
+            assert_eq!(first.max(second), Some(sequence));
+            assert_eq!(first.min(second), Some(before));
+        }
+    }
 }

@@ -3,14 +3,19 @@
 //! ```text
 //! FORMAT         the version of the format; written last, so that a store without it was never used
 //! FORMAT.new     the same, while the store is being created
+//! BACKUP.new     there while the store is being created as a copy of another one
 //! lock           held by the process that has the store open
 //! acknowledged   the number of the last transaction that callers were told of
 //! tables/        the files of the engine
 //! ```
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -22,19 +27,35 @@ use crate::store::error::StoreError;
 /// 2. An index of failures besides, which [`upgrade`](super::upgrade) makes; rows know how many deliveries were given back.
 pub(super) const FORMAT: u32 = 2;
 
+/// The file that says that a copy is not complete.
+pub(super) const BACKUP: &str = "BACKUP.new";
+
 const FIRST_LINE: &str = "Tourbillon durable timers";
+
+/// The directories that this process has locked, and whether their stores are being closed.
+static HELD: Mutex<BTreeMap<PathBuf, bool>> = Mutex::new(BTreeMap::new());
+
+/// How long opening waits for a store of this process: timers that were dropped close their store a moment later, on their own thread.
+const DROPPED: Duration = Duration::from_secs(2);
+
+/// How long opening waits for a store of this process that is being closed.
+const CLOSING: Duration = Duration::from_secs(60);
 
 /// The directory of a store, locked for this process.
 #[derive(Debug)]
 pub(super) struct StoreDirectory {
     path: PathBuf,
+    /// Its name in [`HELD`].
+    name: PathBuf,
     lock: File,
 }
 
 /// Unlocks the directory at once: a child process that another thread is starting may have the file open for a moment longer.
 impl Drop for StoreDirectory {
     fn drop(&mut self) {
+        let mut held = held();
         let _closing_unlocks_it_too = self.lock.unlock();
+        held.remove(&self.name);
     }
 }
 
@@ -48,20 +69,44 @@ pub(super) enum Contents {
 }
 
 impl StoreDirectory {
-    /// Creates the directory if there is none, and locks it.
+    /// Creates the directory if there is none, and locks it. Waits a moment for a store of this process, which may have been dropped.
     pub(super) fn lock(path: &Path) -> Result<StoreDirectory, StoreError> {
         let failed = |error| from_io(path, &error);
         create_durably(path).map_err(failed)?;
+        let name = fs::canonicalize(path).map_err(failed)?;
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
-        let lock = options.open(path.join("lock")).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => Ok(StoreDirectory { path: path.to_owned(), lock }),
-            Err(TryLockError::WouldBlock) => {
-                let text = format!("{}. A directory is used by one process; PostgreSQL is for several", path.display());
-                Err(StoreError::Locked(text))
-            }
-            Err(TryLockError::Error(error)) => Err(failed(error)),
+        let begin = Instant::now();
+        loop {
+            let mut held = held();
+            let lock = options.open(path.join("lock")).map_err(failed)?;
+            let wait = match lock.try_lock() {
+                Ok(()) => {
+                    held.insert(name.clone(), false);
+                    return Ok(StoreDirectory { path: path.to_owned(), name, lock });
+                }
+                Err(TryLockError::WouldBlock) => held.get(&name).map(|closes| if *closes { CLOSING } else { DROPPED }),
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            };
+            drop(held);
+            let text = match wait {
+                Some(wait) if begin.elapsed() < wait => {
+                    thread::sleep(Duration::from_millis(2));
+                    continue;
+                }
+                Some(_) => {
+                    "this process has the store open. Timers that are dropped close it later; it can be opened again after their `shutdown`"
+                }
+                None => {
+                    "another process has the store open. A directory is used by one process; PostgreSQL is for several"
+                }
+            };
+            return Err(StoreError::Locked(format!("{}: {text}", path.display())));
         }
+    }
+
+    /// Notes that the store is being closed, so that this process may wait for its end.
+    pub(super) fn begin_closing(&self) {
+        held().insert(self.name.clone(), true);
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -77,12 +122,19 @@ impl StoreDirectory {
         self.path.join("acknowledged")
     }
 
-    /// Looks at what is in the directory, and removes what was left of an interrupted creation.
+    /// Looks at what is in the directory, and removes what was left of an interrupted creation. What was left of an interrupted backup is an
+    /// error, because an empty store in its place would pass for the copy.
     pub(super) fn contents(&self) -> Result<Contents, StoreError> {
         let failed = |error| from_io(&self.path, &error);
         match fs::read_to_string(self.path.join("FORMAT")) {
             Ok(text) => self.check_format(&text).map(Contents::Store),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if self.path.join(BACKUP).try_exists().map_err(failed)? {
+                    return Err(StoreError::Damaged(format!(
+                        "{} has an interrupted backup, which lacks timers. Remove the directory, and use another backup",
+                        self.path.display()
+                    )));
+                }
                 let was_begun = self.path.join("FORMAT.new").try_exists().map_err(failed)?;
                 let has_tables = self.tables().try_exists().map_err(failed)?;
                 if has_tables && !was_begun {
@@ -106,10 +158,41 @@ impl StoreDirectory {
         sync(&self.path)
     }
 
+    /// Makes the entries of the engine's keyspaces durable. The engine synchronises each of them, and not the directory that they are in.
+    pub(super) fn sync_tables(&self) -> io::Result<()> {
+        sync(&self.tables().join("keyspaces"))?;
+        sync(&self.tables())
+    }
+
     /// Notes that the store is complete, and may be used.
     pub(super) fn end_creation(&self) -> io::Result<()> {
         fs::rename(self.path.join("FORMAT.new"), self.path.join("FORMAT"))?;
         sync(&self.path)
+    }
+
+    /// Notes that the store is being created as a copy of another one.
+    pub(super) fn begin_backup(&self) -> io::Result<()> {
+        let mut file = File::create(self.path.join(BACKUP))?;
+        file.write_all(b"An unfinished backup\n")?;
+        file.sync_all()?;
+        sync(&self.path)
+    }
+
+    /// Notes that the copy is complete. It is so from the end of its creation on, which a process that dies before this has noted.
+    pub(super) fn end_backup(&self) -> io::Result<()> {
+        fs::remove_file(self.path.join(BACKUP))?;
+        sync(&self.path)
+    }
+
+    /// Removes a copy that cannot be completed. Until nothing else is left of it, the directory says what it is.
+    pub(super) fn remove_backup(&self) -> io::Result<()> {
+        let is_gone = |error: io::Error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) };
+        fs::remove_file(self.path.join("FORMAT")).or_else(is_gone)?;
+        fs::remove_dir_all(self.tables()).or_else(is_gone)?;
+        for name in ["acknowledged", "FORMAT.new", BACKUP, "lock"] {
+            fs::remove_file(self.path.join(name)).or_else(is_gone)?;
+        }
+        Ok(())
     }
 
     /// Notes that the store has the newest format now.
@@ -161,6 +244,10 @@ impl StoreDirectory {
     pub(super) fn damaged(&self, what: &str) -> StoreError {
         damaged(&self.path, what)
     }
+}
+
+fn held() -> MutexGuard<'static, BTreeMap<PathBuf, bool>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Creates a directory and those above it that are missing. A directory that is synchronised can still be lost with its entry in the one above.

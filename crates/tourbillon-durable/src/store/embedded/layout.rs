@@ -149,6 +149,11 @@ pub(super) fn parse_name(prefix: &[u8], key: &[u8]) -> Option<RowId> {
     parse_id(key.strip_prefix(prefix)?)
 }
 
+/// Returns what the keys of all failed rows begin with.
+pub(super) fn all_failures() -> Vec<u8> {
+    vec![FAILED]
+}
+
 /// Returns what the keys of failed rows of a state begin with.
 pub(super) fn failed(state: RowState) -> Vec<u8> {
     vec![FAILED, state as u8]

@@ -29,6 +29,7 @@ mod backup;
 mod blocks;
 mod bytes;
 mod changes;
+mod closing;
 mod directory;
 mod encoding;
 mod journal;
@@ -124,7 +125,7 @@ impl EmbeddedStore {
     ///
     /// The reply is [`StoreError::Damaged`] if something cannot be read or does not agree.
     pub fn verify(&self, reply: Reply<StoreReport>) {
-        self.ask(&self.whole, reply, |_, view| verify::verify(view));
+        self.ask_whole(reply, |_, view| verify::verify(view));
     }
 
     fn open_with(directory: &Path, options: EmbeddedOptions) -> Result<EmbeddedStore, StoreError> {
@@ -188,22 +189,37 @@ impl EmbeddedStore {
         let _is_closed = self.writer.send(request);
     }
 
-    /// Asks a thread for reading. If the store is closed, the question is dropped here, and its reply says so.
+    /// Asks a thread for reading, which drops a question that nobody waits for any more. If the store is closed, the question is dropped here,
+    /// and its reply says so.
     fn ask<T: Send + 'static>(
         &self,
         lane: &Sender<ReadJob>,
         reply: Reply<T>,
         read: impl FnOnce(&StoreReader, &View<'_>) -> Result<T, StoreError> + Send + 'static,
     ) {
-        let question = move |reader: &StoreReader| reader.answer(reply, |view| read(reader, view));
+        let question = move |reader: &StoreReader| {
+            if reply.is_wanted() {
+                reader.answer(reply, |view| read(reader, &view));
+            }
+        };
         let _is_closed = lane.send(ReadJob::Ask(Box::new(question)));
+    }
+
+    /// Asks the thread for what reads everything, which drops the view when it has begun to read. A copy is made although nobody waits.
+    fn ask_whole<T: Send + 'static>(
+        &self,
+        reply: Reply<T>,
+        read: impl FnOnce(&StoreReader, View<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) {
+        let question = move |reader: &StoreReader| reader.answer(reply, |view| read(reader, view));
+        let _is_closed = self.whole.send(ReadJob::Ask(Box::new(question)));
     }
 }
 
-/// Returns whether a directory has a store, which may be damaged, and not what is left of an interrupted creation.
+/// Returns whether a directory has a store, which may be damaged or an interrupted backup, and not what is left of an interrupted creation.
 fn may_have_store(directory: &Path) -> bool {
     let has = |name: &str| directory.join(name).exists();
-    has("FORMAT") || has("tables") && !has("FORMAT.new")
+    has("FORMAT") || has(directory::BACKUP) || has("tables") && !has("FORMAT.new")
 }
 
 impl Store for EmbeddedStore {
@@ -256,11 +272,11 @@ impl Store for EmbeddedStore {
     }
 
     fn snapshot(&self, pages: async_channel::Sender<Vec<TimerRow>>, reply: Reply<u64>) {
-        self.ask(&self.whole, reply, move |_, view| reader::snapshot(view, &pages));
+        self.ask_whole(reply, move |_, view| reader::snapshot(view, &pages));
     }
 
     fn backup(&self, to: PathBuf, reply: Reply<u64>) {
-        self.ask(&self.whole, reply, move |reader, view| backup::backup(view, &to, reader.options()));
+        self.ask_whole(reply, move |reader, view| backup::backup(view, &to, reader.options()));
     }
 
     fn close(&self, reply: Reply<()>) {

@@ -84,7 +84,8 @@ impl EmbeddedOptions {
     /// [`EmbeddedStore::recovery`].
     ///
     /// # Errors
-    /// - [`StoreError::Locked`]: another process has the store open.
+    /// - [`StoreError::Locked`]: another process has the store open, or this one has. Opening waits up to two seconds for a store of this process,
+    ///   because [`Timers`](crate::Timers) that are dropped close theirs a moment later. After [`shutdown`](crate::Timers::shutdown) it is closed.
     /// - [`StoreError::Missing`], [`StoreError::OlderFormat`]: only with [`create(false)`](EmbeddedOptions::create).
     /// - [`StoreError::NewerFormat`]: a newer version of this crate has written it.
     /// - [`StoreError::Damaged`]: something that was acknowledged cannot be read. Nothing was changed.

@@ -59,16 +59,18 @@ impl StoreReader {
     }
 
     /// Replies with what `read` finds, when all of it is durable.
-    pub(super) fn answer<T>(&self, reply: Reply<T>, read: impl FnOnce(&View<'_>) -> Result<T, StoreError>) {
+    pub(super) fn answer<T>(&self, reply: Reply<T>, read: impl FnOnce(View<'_>) -> Result<T, StoreError>) {
         reply.send(self.find(read));
     }
 
     /// Returns what `read` finds, when all of it is durable.
-    fn find<T>(&self, read: impl FnOnce(&View<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn find<T>(&self, read: impl FnOnce(View<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
         self.failure.get().map_or(Ok(()), |error| Err(error.clone()))?;
+        self.tables.closing().check()?;
         let view = self.tables.view();
-        let found = read(&view)?;
-        self.durable.wait_for(view.totals()?.sequence)?;
+        let sequence = view.totals()?.sequence;
+        let found = read(view)?;
+        self.durable.wait_for(sequence)?;
         Ok(found)
     }
 
@@ -100,20 +102,23 @@ impl StoreReader {
 }
 
 /// Sends all rows of the view in pages, and returns how many there are.
-pub(super) fn snapshot(view: &View<'_>, pages: &async_channel::Sender<Vec<TimerRow>>) -> Result<u64, StoreError> {
+pub(super) fn snapshot(view: View<'_>, pages: &async_channel::Sender<Vec<TimerRow>>) -> Result<u64, StoreError> {
     /// The most rows of a page.
     const PAGE: usize = 1_000;
 
+    let tables = view.tables();
+    let rows = view.scan(layout::all_rows(), Vec::new());
+    drop(view);
     let (mut page, mut count) = (Vec::with_capacity(PAGE), 0);
-    for entry in view.scan(layout::all_rows(), Vec::new()) {
+    for entry in rows {
         let (key, value) = entry?;
-        page.push(read_row(view.tables(), &key, &value)?);
+        page.push(read_row(tables, &key, &value)?);
         count += 1;
-        if page.len() == PAGE && pages.send_blocking(std::mem::take(&mut page)).is_err() {
+        if page.len() == PAGE && !tables.closing().send(pages, std::mem::take(&mut page))? {
             return Ok(count);
         }
     }
-    let _receiver_is_gone = pages.send_blocking(page);
+    let _receiver_is_gone = tables.closing().send(pages, page)?;
     Ok(count)
 }
 
@@ -195,9 +200,12 @@ impl ListQuestion {
     }
 
     /// Replies with a page that has rows or is the last. A part without rows is not the answer: the search goes on behind it, when the
-    /// questions have been answered that came in the meantime.
+    /// questions have been answered that came in the meantime, unless nobody waits for it any more.
     fn answer(self, reader: &StoreReader, lane: Sender<ReadJob>) {
-        match reader.find(|view| list(view, &self.filter, self.cursor, self.limit)) {
+        if !self.reply.is_wanted() {
+            return;
+        }
+        match reader.find(|view| list(&view, &self.filter, self.cursor, self.limit)) {
             Ok(ListPage { rows, next: Some(next) }) if rows.is_empty() => {
                 ListQuestion { cursor: Some(next), ..self }.ask(lane);
             }

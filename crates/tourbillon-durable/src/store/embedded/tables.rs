@@ -10,11 +10,13 @@ use fjall::config::{
     PinningPolicy,
 };
 use fjall::{
-    AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Slice, Snapshot,
+    AbstractTree, AnyTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Slice,
+    Snapshot,
 };
 
 use super::acknowledged::{Acknowledged, AcknowledgedError};
 use super::changes::Changes;
+use super::closing::Closing;
 use super::directory::{Contents, FORMAT, StoreDirectory, damaged, from_io};
 use super::encoding::{self, Totals};
 use super::journal::{self, JournalError, Journals};
@@ -52,6 +54,7 @@ pub(super) struct Tables {
     full: u64,
     /// How many bytes may wait in memory to be written to tables.
     most_buffered: u64,
+    closing: Closing,
 }
 
 struct ActiveMemtable {
@@ -73,7 +76,7 @@ pub(super) fn open(directory: &StoreDirectory, options: &EmbeddedOptions) -> Res
     let begin = Instant::now();
     let format = match directory.contents()? {
         Contents::Nothing => {
-            create(directory, options, |_| Ok(Totals::default()))?;
+            create(directory, options, |_| Ok::<_, StoreError>(Totals::default()))?;
             FORMAT
         }
         Contents::Store(found) if found < FORMAT && !options.creates => {
@@ -106,11 +109,11 @@ pub(super) fn open(directory: &StoreDirectory, options: &EmbeddedOptions) -> Res
 }
 
 /// Creates a store. `fill` writes into it, in transactions that need not be durable, and returns the totals of the last of them.
-pub(super) fn create(
+pub(super) fn create<E: From<StoreError>>(
     directory: &StoreDirectory,
     options: &EmbeddedOptions,
-    fill: impl FnOnce(&Tables) -> Result<Totals, StoreError>,
-) -> Result<(), StoreError> {
+    fill: impl FnOnce(&Tables) -> Result<Totals, E>,
+) -> Result<(), E> {
     let failed = |error| from_io(directory.path(), &error);
     directory.begin_creation().map_err(failed)?;
     let tables = Tables::open(directory, options)?;
@@ -118,10 +121,12 @@ pub(super) fn create(
     let totals = Totals { sequence: filled.sequence + 1, ..filled };
     tables.commit(&mut Changes::default(), &totals)?;
     drop(tables);
+    directory.sync_tables().map_err(failed)?;
     let mut acknowledged = Acknowledged::create(&directory.acknowledged()).map_err(failed)?;
     acknowledged.set(totals.sequence).map_err(failed)?;
     acknowledged.sync().map_err(failed)?;
-    directory.end_creation().map_err(failed)
+    directory.end_creation().map_err(failed)?;
+    Ok(())
 }
 
 impl Tables {
@@ -164,6 +169,7 @@ impl Tables {
             directory: directory.path().to_owned(),
             full: options.write_buffer,
             most_buffered: options.write_buffer / 2 * HALF_MEMTABLES,
+            closing: Closing::default(),
         })
     }
 
@@ -290,6 +296,11 @@ impl Tables {
         synced.map_err(|error| StoreError::SyncFailed(format!("{}: {error}", self.directory.display())))
     }
 
+    /// Says whether the store is being closed, which ends all scans.
+    pub(super) fn closing(&self) -> &Closing {
+        &self.closing
+    }
+
     /// Returns how many bytes the files have.
     pub(super) fn disk_bytes(&self) -> u64 {
         self.database.disk_space().unwrap_or_default()
@@ -311,6 +322,9 @@ impl Tables {
 }
 
 /// A view of the tables that later transactions do not change.
+///
+/// While it lives, the engine keeps every memtable in memory, also those that it has written to tables since. So what reads for long begins
+/// its scans and drops the view (Q5).
 pub(super) struct View<'a> {
     tables: &'a Tables,
     snapshot: Snapshot,
@@ -326,7 +340,9 @@ impl<'a> View<'a> {
         self.snapshot.get(&self.tables.timers, key).map_err(|error| self.tables.on_read(&error))
     }
 
-    /// Returns the entries whose keys begin with `prefix` and are not before `from`.
+    /// Returns the entries whose keys begin with `prefix` and are not before `from`. The scan reads the tables as the view has them, also when the
+    /// view is dropped: it keeps the memtables and the files of its beginning itself. It ends with [`StoreError::Closed`] when the
+    /// store is being closed.
     pub(super) fn scan(
         &self,
         prefix: Vec<u8>,
@@ -337,8 +353,13 @@ impl<'a> View<'a> {
         // skip those of other prefixes, which may be a million.
         let end = layout::behind(&prefix);
         let from = from.max(prefix).min(end.clone());
-        let range = self.snapshot.range(&tables.timers, from..end);
-        range.map(move |entry| entry.into_inner().map_err(|error| tables.on_read(&error)))
+        let AnyTree::Standard(tree) = &tables.timers.tree else { unreachable!("values are not kept apart from keys") };
+        // Not by `Snapshot::range`, whose iterator would keep the snapshot.
+        let range = tree.create_range(&(from..end), self.snapshot.seqno(), None);
+        range.map(move |entry| {
+            tables.closing.check()?;
+            entry.map_err(|error| tables.on_read(&fjall::Error::from(error)))
+        })
     }
 
     /// Returns the totals.
@@ -450,5 +471,33 @@ mod tests {
             most = most.max(tables.database.write_buffer_size());
         }
         assert!(most < 4 << 20, "{most} bytes of {} waited in memory", 100 * (256 << 10));
+    }
+
+    #[test]
+    fn q5_a_scan_goes_on_after_its_view_and_keeps_no_memtable_that_was_filled_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = StoreDirectory::lock(folder.path()).unwrap();
+        let options = EmbeddedOptions::default().write_buffer(1 << 20);
+        let Opened { tables, mut totals, .. } = open(&directory, &options).unwrap();
+        let mut write = |key: u8, value: u8| {
+            let mut changes = Changes::default();
+            changes.put(&[b'r', key], &[value; 256 << 10]);
+            totals.sequence += 1;
+            tables.write(&mut changes, &totals).unwrap();
+        };
+        for number in 0..8 {
+            write(number, number);
+        }
+        let view = tables.view();
+        let scan = view.scan(b"r".to_vec(), Vec::new());
+        drop(view);
+        // Each key is written again many times, so that the engine merges tables and drops what the scan has not read yet.
+        for number in 0..100 {
+            write(number % 10, 0xee);
+        }
+        let kept = tables.timers.tree.get_version_history_lock().memtable_size_sum();
+        assert!(kept < 8 << 20, "{kept} bytes of {} are kept in memory", 100 * (256 << 10));
+        let found: Vec<(u8, u8)> = scan.map(|entry| entry.map(|(key, value)| (key[1], value[0])).unwrap()).collect();
+        assert_eq!(found, (0..8).map(|number| (number, number)).collect::<Vec<_>>());
     }
 }

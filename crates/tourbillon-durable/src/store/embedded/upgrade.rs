@@ -12,19 +12,30 @@ use crate::store::error::StoreError;
 /// How many entries are written in one transaction.
 const STEP: usize = 10_000;
 
-/// Makes the index of failures of a store of format 1, and returns the totals of the last transaction.
+/// Makes the index of failures of a store of format 1, and returns the totals of the last transaction. The store may have entries of an upgrade
+/// that was interrupted, which a program of format 1 has not kept since then, so all are removed first.
 pub(super) fn upgrade(tables: &Tables, mut totals: Totals) -> Result<Totals, StoreError> {
     let view = tables.view();
+    let (old, rows) = (view.scan(layout::all_failures(), Vec::new()), view.scan(layout::all_rows(), Vec::new()));
+    drop(view);
     let mut changes = Changes::default();
-    for entry in view.scan(layout::all_rows(), Vec::new()) {
+    let mut commit_step = |changes: &mut Changes| {
+        if changes.len() < STEP {
+            return Ok(());
+        }
+        totals.sequence += 1;
+        tables.commit(changes, &totals)
+    };
+    for entry in old {
+        changes.remove(&entry?.0);
+        commit_step(&mut changes)?;
+    }
+    for entry in rows {
         let (key, value) = entry?;
         if let Some(failure) = layout::index_keys(&read_row(tables, &key, &value)?).failure {
             changes.put(&failure, &[]);
         }
-        if changes.len() >= STEP {
-            totals.sequence += 1;
-            tables.commit(&mut changes, &totals)?;
-        }
+        commit_step(&mut changes)?;
     }
     totals.sequence += 1;
     tables.commit(&mut changes, &totals)?;
@@ -90,6 +101,9 @@ mod tests {
             }
         }
         assert_eq!(changes.len(), 2);
+        // But with what an interrupted upgrade wrote for a row that has ended since.
+        changes
+            .put(&layout::failure(RowState::Dead, crate::store::RowId { timer: TimerId::new(), occurrence: 1 }), &[]);
         let totals = Totals { sequence: opened.totals.sequence + 1, ..opened.totals };
         opened.tables.commit(&mut changes, &totals).unwrap();
         opened.acknowledged.set(totals.sequence).unwrap();

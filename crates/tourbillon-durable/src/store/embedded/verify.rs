@@ -35,12 +35,17 @@ impl EntrySet {
     }
 }
 
-/// Reads every entry of a view. Indexes are compared as sets, so that the rows are read once and in order.
-pub(super) fn verify(view: &View<'_>) -> Result<StoreReport, StoreError> {
+/// Reads every entry of a view, which it drops before. Indexes are compared as sets, so that the rows are read once and in order.
+pub(super) fn verify(view: View<'_>) -> Result<StoreReport, StoreError> {
     let tables = view.tables();
+    let totals = view.totals()?;
+    let rows = view.scan(layout::all_rows(), Vec::new());
+    let indexes = layout::indexes().map(|prefix| view.scan(prefix, Vec::new()));
+    let ended = view.scan(layout::all_history(), Vec::new());
+    drop(view);
     let mut wanted = EntrySet::default();
     let mut counts = [0_u64; 3];
-    for entry in view.scan(layout::all_rows(), Vec::new()) {
+    for entry in rows {
         let (key, value) = entry?;
         let row = read_row(tables, &key, &value)?;
         let IndexKeys { head, name, time, failure } = layout::index_keys(&row);
@@ -55,19 +60,16 @@ pub(super) fn verify(view: &View<'_>) -> Result<StoreReport, StoreError> {
         }] += 1;
     }
     let mut found = EntrySet::default();
-    for prefix in layout::indexes() {
-        for entry in view.scan(prefix, Vec::new()) {
-            let (key, value) = entry?;
-            found.add(&key, &value);
-        }
+    for entry in indexes.into_iter().flatten() {
+        let (key, value) = entry?;
+        found.add(&key, &value);
     }
     let mut history = 0;
-    for entry in view.scan(layout::all_history(), Vec::new()) {
+    for entry in ended {
         let (key, value) = entry?;
         encoding::read_history(&key, &value).map_err(|_| tables.damaged("an entry of the history is malformed"))?;
         history += 1;
     }
-    let totals = view.totals()?;
     match () {
         () if found != wanted => {
             let what = format!("the indexes have {} entries and not the {} of the rows", found.count, wanted.count);

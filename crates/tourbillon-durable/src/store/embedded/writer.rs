@@ -188,9 +188,12 @@ impl StoreWriter {
         self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Ends the readers, closes the engine and gives up the lock.
+    /// Ends the readers and what they read, closes the engine and gives up the lock.
     fn close(self) -> Result<(), StoreError> {
         let StoreWriter { tables, directory, syncer, failure, readers, .. } = self;
+        directory.begin_closing();
+        // A copy that has begun would take its time, and its receiver may be the caller that waits for this.
+        tables.closing().begin();
         let acknowledged = syncer.finish();
         for (jobs, thread) in readers {
             let _has_ended = jobs.send(ReadJob::Stop);
