@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::invalid::{InvalidText, InvalidTimer};
 pub use self::policy::{MissedFires, OnConflict, RetryPolicy};
+pub(crate) use self::recurrence::RecurrenceTimes;
 pub use self::recurrence::{FirstDue, Recurrence};
 use crate::time::StoreTime;
 
@@ -288,7 +289,7 @@ impl TimerSpec {
     }
 
     /// Returns `due` unless it is later than the end of the timer.
-    fn in_time(&self, due: StoreTime) -> Option<StoreTime> {
+    pub(crate) fn in_time(&self, due: StoreTime) -> Option<StoreTime> {
         self.until.is_none_or(|until| due <= until).then_some(due)
     }
 }

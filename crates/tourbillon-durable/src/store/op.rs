@@ -227,7 +227,8 @@ pub enum ClaimAnswer {
     },
     /// The row has another version or is gone: it was cancelled, moved or claimed by somebody else.
     Lost,
-    /// The row is not due yet by the store's clock.
+    /// The row is not due yet by the store's clock; or the times of its recurrence cannot be told here, because of a zone that the claiming process
+    /// does not know: then it stays armed, and this is when to ask again.
     Early(StoreTime),
     /// The row was too late for its policy, or had no attempt left: it has ended or is a dead letter.
     GivenUp {

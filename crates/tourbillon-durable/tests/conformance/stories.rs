@@ -33,6 +33,7 @@ pub(crate) const ALL: &[Story] = &[
     ("u7: missed fires follow their policy", missed::missed_fires),
     ("u7: a dense cron line fires once after a long outage", missed::dense_cron_once),
     ("u7: of a dense cron line exactly the newest are delivered", missed::dense_cron_newest),
+    ("u6: a timer whose zone this process does not know waits for another", missed::unknown_zones),
     ("u7: a dense cron line is skipped, ended and limited as exactly as another", missed::dense_cron_limits),
     ("v4: retries, dead letters and replay", retries_and_dead_letters),
     ("v5: an older attempt can neither finish nor extend", stale_deliveries),

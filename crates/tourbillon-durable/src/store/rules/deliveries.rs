@@ -8,11 +8,14 @@ use super::super::query::DueEntry;
 use super::super::row::{EndedAs, RowId, RowState, TimerRow};
 use super::super::shard::is_pull_fence;
 use super::{Rows, end_row, pass_on_head};
-use crate::spec::{MissedFires, TimerSpec};
+use crate::spec::{MissedFires, RecurrenceTimes, TimerSpec};
 use crate::time::StoreTime;
 
 /// The most bytes of an error that a row keeps, so that a row is not much larger than what was asked for, and an export of it can be imported.
 const LONGEST_ERROR: usize = 8 * 1024;
+
+/// When a row is claimed again whose times the claiming process cannot tell.
+const UNREADABLE_AGAIN: Duration = Duration::from_secs(60);
 
 pub(super) fn claim(rows: &mut (impl Rows + ?Sized), op: &ClaimOp) -> Result<ClaimAnswer, StoreError> {
     let Some(row) = rows.get(op.id)? else { return Ok(ClaimAnswer::Lost) };
@@ -54,7 +57,11 @@ fn claim_first(
     op: &ClaimOp,
     now: StoreTime,
 ) -> Result<ClaimAnswer, StoreError> {
-    let Occurrences { current, next } = occurrences(&row.spec, row.due, row.left, now);
+    // Without its times the timer would seem to have no further occurrence. So the row stays as it is, for a process that can read them.
+    let Ok(times) = row.spec.recurrence.times() else {
+        return Ok(ClaimAnswer::Early(now.saturating_add(UNREADABLE_AGAIN)));
+    };
+    let Occurrences { current, next } = occurrences(&row.spec, &times, row.due, row.left, now);
     // In a row that is claimed for the first time the number of the occurrence counts those that were skipped.
     let next = next.map(|next| successor(&row, next));
     let entry = next.as_ref().map(DueEntry::from);
@@ -109,17 +116,23 @@ struct Next {
 }
 
 /// Decides what a claim at `now` means for an occurrence that was due at `due`.
-fn occurrences(spec: &TimerSpec, due: StoreTime, left: Option<u64>, now: StoreTime) -> Occurrences {
+fn occurrences(
+    spec: &TimerSpec,
+    times: &RecurrenceTimes,
+    due: StoreTime,
+    left: Option<u64>,
+    now: StoreTime,
+) -> Occurrences {
     let after = |due: StoreTime, steps: u64| {
         let left = left.map(|left| left.saturating_sub(steps));
-        let next_due = spec.next_due(due).filter(|_| left != Some(0));
+        let next_due = times.next_after(due).and_then(|due| spec.in_time(due)).filter(|_| left != Some(0));
         next_due.map(|due| Next { due, steps, left })
     };
     // The last of the occurrences up to a time that the timer still has, at most so many further on, and how many further on it is.
     let last_until = |limit: StoreTime, most: u64| {
         let limit = limit.min(spec.until.unwrap_or(StoreTime::MAX));
         let most = most.min(left.map_or(u64::MAX, |left| left.saturating_sub(1)));
-        spec.recurrence.last_until(due, limit, most)
+        times.last_until(due, limit, most)
     };
     let late = now.since(due);
     match spec.missed {
