@@ -313,8 +313,10 @@ pub struct ImportOp {
 pub enum ImportAnswer {
     /// The row is in the store now.
     Written,
-    /// The store has a row with this id already, which stays as it is.
+    /// The store has the row already, or another occurrence of its timer that stands for it. Nothing was written.
     Exists,
+    /// The row has ended in this store, or a later occurrence of its timer has. Nothing was written.
+    Ended,
     /// Another timer has its key. Nothing was written.
     Conflict(TimerId),
 }

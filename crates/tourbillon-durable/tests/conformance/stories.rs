@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use tourbillon_durable::spec::FirstDue;
 use tourbillon_durable::store::{
-    CancelCounts, ClaimAnswer, CreateAnswer, DeadLetterOp, ExtendOp, ImportAnswer, ImportOp, ListFilter, Reply,
-    RescheduleAnswer, RescheduleOp, RowState, ShardId, StaleDelivery, Store, Target, TimerRow, Verdict, WriteAnswer,
-    WriteOp,
+    CancelCounts, ClaimAnswer, CreateAnswer, DeadLetterOp, DueEntry, ExtendOp, ImportAnswer, ImportOp, ListFilter,
+    Reply, RescheduleAnswer, RescheduleOp, RowId, RowState, ShardId, StaleDelivery, Store, Target, TimerRow, Verdict,
+    WriteAnswer, WriteOp,
 };
 use tourbillon_durable::{MemoryStore, MissedFires, NewTimer, OnConflict, RetryPolicy, StoreTime, TimerId};
 
@@ -45,6 +45,8 @@ pub(crate) const ALL: &[Story] = &[
     ("due rows come in order, page by page", due_pages),
     ("o4: a pause is told to owners, and ends", pauses),
     ("o4: a snapshot has all rows, and another store takes them", snapshots_and_imports),
+    ("q2, o4: an import that is repeated revives and doubles nothing", repeated_imports),
+    ("o4: the rows of a timer whose key is taken are refused together", imports_without_their_key),
 ];
 
 pub(super) fn long_ago(seconds: u64) -> SystemTime {
@@ -479,8 +481,85 @@ fn snapshots_and_imports(store: &dyn Store) {
     assert_eq!(cancel_key(store, "key 7"), counts(1, 0, 0));
     let taken =
         arm(store, 3_000, NewTimer::after("mail", far()).key("key 8").payload("new").on_conflict(OnConflict::Replace));
-    assert_eq!(import(store), (1, 1_500), "one row comes back, and another has lost its key");
-    let conflict = exported.iter().find(|row| row.spec.key.as_deref() == Some("key 8")).unwrap();
-    let op = WriteOp::Import(ImportOp { row: conflict.clone() });
-    assert_eq!(write(store, op), WriteAnswer::Import(ImportAnswer::Conflict(taken.id.timer)));
+    assert_eq!(import(store), (0, 1_500), "two have ended, and nothing is revived");
+    let exported = |key: &str| exported.iter().find(|row| row.spec.key.as_deref() == Some(key)).unwrap().clone();
+    assert_eq!(import_row(store, exported("key 7")), ImportAnswer::Ended);
+    assert_eq!(import_row(store, exported("key 8")), ImportAnswer::Ended);
+    let unknown = RowId { timer: TimerId::from_u128(3_001), occurrence: 1 };
+    let other = TimerRow { id: unknown, ..exported("key 8") };
+    assert_eq!(import_row(store, other), ImportAnswer::Conflict(taken.id.timer));
+}
+
+fn import_row(store: &dyn Store, row: TimerRow) -> ImportAnswer {
+    match write(store, WriteOp::Import(ImportOp { row })) {
+        WriteAnswer::Import(answer) => answer,
+        other => panic!("not the answer to an import: {other:?}"),
+    }
+}
+
+/// Returns the row of a timer as another store exports it.
+fn foreign(number: u128, timer: NewTimer) -> TimerRow {
+    let other = MemoryStore::new();
+    let entry = arm(&other, number, timer);
+    ask(|reply| other.get(entry.id.timer, reply)).unwrap().remove(0)
+}
+
+fn repeated_imports(store: &dyn Store) {
+    let owner = own(store, 1);
+    let hour = Duration::from_secs(3600);
+    let start = SystemTime::now() - Duration::from_secs(60);
+    let exported = [
+        foreign(1, NewTimer::every("tick", hour).first_at(start)),
+        foreign(2, past("mail", 0)),
+        foreign(3, past("mail", 0).key("k")),
+        foreign(4, NewTimer::every("tick", hour).first_at(start).times(2).key("twice")),
+    ];
+    let import = |wanted: ImportAnswer| {
+        let ops = exported.iter().map(|row| WriteOp::Import(ImportOp { row: row.clone() }));
+        let answers = write_all(store, ops.collect());
+        answers.iter().filter(|answer| **answer == WriteAnswer::Import(wanted)).count()
+    };
+    assert_eq!(import(ImportAnswer::Written), 4);
+    for row in [&exported[0], &exported[1], &exported[3]] {
+        let (row, _) = take(store, &owner, DueEntry { shard: shard_now(store, row), ..DueEntry::from(row) });
+        assert_eq!(finish(store, &row, Verdict::Done), Ok(None));
+    }
+    assert_eq!(cancel_key(store, "k"), counts(1, 0, 0));
+    let before = snapshot(store);
+    assert_eq!(before.iter().map(|row| row.id.occurrence).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(import(ImportAnswer::Exists), 2, "the second occurrences are there");
+    assert_eq!(import(ImportAnswer::Ended), 2);
+    assert_eq!(snapshot(store), before);
+    // An earlier occurrence that is pending arms the later ones itself.
+    let first = foreign(5, NewTimer::every("tick", hour).first_at(start));
+    let second = TimerRow { id: RowId { occurrence: 2, ..first.id }, version: 2, ..first.clone() };
+    assert_eq!(import_row(store, first), ImportAnswer::Written);
+    assert_eq!(import_row(store, second), ImportAnswer::Exists);
+    let found = ask(|reply| store.counts(reply)).unwrap();
+    assert_eq!((found.armed, found.claimed, found.dead), (3, 0, 0));
+    // When all occurrences have ended, the history tells it of the first as of the last.
+    assert_eq!(cancel(store, Target::Id(exported[3].id.timer)), counts(1, 0, 0));
+    assert_eq!(import_row(store, exported[3].clone()), ImportAnswer::Ended);
+}
+
+/// Returns the shard that a row of another store has in this one.
+fn shard_now(store: &dyn Store, row: &TimerRow) -> ShardId {
+    ask(|reply| store.get(row.id.timer, reply)).unwrap()[0].shard
+}
+
+fn imports_without_their_key(store: &dyn Store) {
+    let holder = arm(store, 1, NewTimer::after("mail", far()).key("k"));
+    let other = MemoryStore::new();
+    let node = own(&other, 1);
+    let start = SystemTime::now() - Duration::from_secs(60);
+    let entry = arm(&other, 2, NewTimer::every("tick", Duration::from_secs(3600)).first_at(start).key("k"));
+    take(&other, &node, entry);
+    let exported = snapshot(&other);
+    assert_eq!(exported.iter().map(|row| row.is_head).collect::<Vec<_>>(), [false, true]);
+    for row in exported {
+        assert_eq!(import_row(store, row), ImportAnswer::Conflict(holder.id.timer));
+    }
+    // A dead letter needs no key.
+    let dead = TimerRow { state: RowState::Dead, is_head: false, ..foreign(3, past("mail", 0).key("k")) };
+    assert_eq!(import_row(store, dead), ImportAnswer::Written);
 }

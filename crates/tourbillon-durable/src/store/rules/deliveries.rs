@@ -64,7 +64,15 @@ fn claim_first(
     let Occurrences { current, next } = occurrences(&row.spec, &times, row.due, row.left, now);
     // In a row that is claimed for the first time the number of the occurrence counts those that were skipped.
     let next = next.map(|next| successor(&row, next));
-    let entry = next.as_ref().map(DueEntry::from);
+    // A row that is there already, however it came there, is never written over.
+    let armed = match &next {
+        Some(next) => rows.get(next.id)?,
+        None => None,
+    };
+    let entry = match &armed {
+        Some(armed) => Some(armed).filter(|armed| armed.state == RowState::Armed).map(DueEntry::from),
+        None => next.as_ref().map(DueEntry::from),
+    };
     let is_last = next.is_none();
     let is_dead = matches!(current, Current::Dead);
     let claimed = match current {
@@ -83,7 +91,8 @@ fn claim_first(
         }
     };
     match next {
-        Some(next) => rows.put(None, next)?,
+        Some(next) if armed.is_none() => rows.put(None, next)?,
+        Some(_) => {}
         None if claimed.is_none() => pass_on_head(rows, &row)?,
         None => {}
     }
