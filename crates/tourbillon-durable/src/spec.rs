@@ -152,7 +152,9 @@ impl NewTimer {
         self
     }
 
-    /// Sets the key: at most one pending timer of the namespace has it, so that a repeated create makes no second timer.
+    /// Sets the key: at most one pending timer of the namespace has it, so that a repeated create makes no second timer. A timer is pending until its
+    /// delivery was acknowledged, so a handler that creates a timer with the key of the one that it handles says
+    /// [`on_conflict(OnConflict::Replace)`](NewTimer::on_conflict).
     pub fn key(mut self, key: impl Into<String>) -> NewTimer {
         self.key = Some(key.into());
         self
@@ -214,7 +216,7 @@ impl NewTimer {
         self
     }
 
-    /// Sets what happens if a pending timer has the same key and was asked for differently.
+    /// Sets what happens if a pending timer has the same key and was asked for differently, or for another time: see [`OnConflict`].
     pub fn on_conflict(mut self, on_conflict: OnConflict) -> NewTimer {
         self.on_conflict = on_conflict;
         self

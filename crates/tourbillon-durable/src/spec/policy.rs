@@ -45,7 +45,11 @@ pub struct RetryPolicy {
     pub give_up_after: Option<Duration>,
 }
 
-/// What a create does if a pending timer has the same key and was asked for differently (U1).
+/// What a create does if a pending timer has the same key and was asked for differently (U1). A timer that is being delivered is pending too.
+///
+/// A request that was sent before, word for word, is answered with its timer. For `Replace`, `Earlier` and `Later` a timer that is due once and has a delay
+/// is another request each time that it is sent, because it is due later: so `Later` renews a lease, and `Replace` debounces. A repeating timer
+/// that is asked for again in the same way stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnConflict {
@@ -54,7 +58,8 @@ pub enum OnConflict {
     Refuse,
     /// The pending timer stays.
     Keep,
-    /// The pending timer is cancelled, and the new one takes its key.
+    /// The pending timer is cancelled, and the new one takes its key. If the pending one is being delivered, that delivery goes on, and the new one
+    /// comes after it, also if it was asked for in the same way: so a handler arms its own key again.
     Replace,
     /// The one of the two that is due earlier stays; the pending one if both are due together.
     Earlier,

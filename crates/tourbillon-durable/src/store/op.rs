@@ -81,6 +81,8 @@ pub enum CreateAnswer {
         due: StoreTime,
         /// The timer that it replaced.
         replaced: Option<TimerId>,
+        /// Whether that one is being delivered: then its delivery goes on.
+        in_flight: bool,
     },
     /// A pending timer has the key, and it stays: it was asked for in the same way, or the request says so.
     Existing {
@@ -90,6 +92,8 @@ pub enum CreateAnswer {
         due: StoreTime,
         /// The version of its row.
         version: u64,
+        /// Whether it is being delivered.
+        in_flight: bool,
     },
     /// A pending timer has the key and was asked for differently.
     Conflict {

@@ -104,6 +104,8 @@ pub struct Created {
     pub version: u64,
     /// Whether it was created now: not if a timer with the key was pending and stays.
     pub is_new: bool,
+    /// Whether the timer that had the key, and which stays or was replaced, is being delivered.
+    pub in_flight: bool,
 }
 
 /// A timer that has another due time.
@@ -493,12 +495,17 @@ impl Timers {
     }
 
     fn created(&self, answer: WriteAnswer) -> Result<Created, TimersError> {
-        let created = |id, due: StoreTime, version, is_new| Created { id, due: due.to_system(), version, is_new };
+        let created = |id, due: StoreTime, version, is_new, in_flight| {
+            let due = due.to_system();
+            Created { id, due, version, is_new, in_flight }
+        };
         match answer {
-            WriteAnswer::Create(CreateAnswer::Created { entry, due, .. }) => {
-                Ok(created(entry.id.timer, due, entry.version, true))
+            WriteAnswer::Create(CreateAnswer::Created { entry, due, in_flight, .. }) => {
+                Ok(created(entry.id.timer, due, entry.version, true, in_flight))
             }
-            WriteAnswer::Create(CreateAnswer::Existing { id, due, version }) => Ok(created(id, due, version, false)),
+            WriteAnswer::Create(CreateAnswer::Existing { id, due, version, in_flight }) => {
+                Ok(created(id, due, version, false, in_flight))
+            }
             WriteAnswer::Create(CreateAnswer::Conflict { id }) => Err(TimersError::Conflict(id)),
             WriteAnswer::Create(CreateAnswer::NeverDue) => Err(TimersError::Invalid(crate::InvalidTimer::NeverDue)),
             WriteAnswer::Full => Err(TimersError::Store(StoreError::Full("creates are refused".to_owned()))),

@@ -21,6 +21,9 @@ type Story = (&'static str, fn(&dyn Store));
 pub(crate) const ALL: &[Story] = &[
     ("u1: a repeated create gives the same timer, a different one is a conflict", repeated_creates),
     ("u1: replace, keep, earlier and later", conflict_modes),
+    ("u1: a delay is another time each time that it is asked for", relative_times),
+    ("u1: a key that is being delivered is armed again by replace", keys_in_flight),
+    ("u1: a repeated create finds its timer although it would never be due now", repeated_too_late),
     ("u2: a cancel by name is exact, and what it counts is never claimed", cancel_by_name),
     ("u2: a cancel of nothing says gone", cancel_of_nothing),
     ("u3: a reschedule compares versions", reschedules),
@@ -68,10 +71,13 @@ pub(super) fn counts(cancelled: u64, in_flight: u64, gone: u64) -> CancelCounts 
 fn repeated_creates(store: &dyn Store) {
     let timer = || NewTimer::after("mail", far()).key("order 1").payload(b"one");
     let first = create(store, 1, timer());
-    let CreateAnswer::Created { entry, due, replaced: None } = first else { panic!("{first:?}") };
+    let CreateAnswer::Created { entry, due, replaced: None, in_flight: false } = first else { panic!("{first:?}") };
     assert_eq!((entry.id.timer, entry.id.occurrence, entry.wake), (TimerId::from_u128(1), 1, due));
     let again = create(store, 2, timer());
-    assert_eq!(again, CreateAnswer::Existing { id: TimerId::from_u128(1), due, version: entry.version });
+    assert_eq!(
+        again,
+        CreateAnswer::Existing { id: TimerId::from_u128(1), due, version: entry.version, in_flight: false }
+    );
     let other = create(store, 3, timer().payload(b"two"));
     assert_eq!(other, CreateAnswer::Conflict { id: TimerId::from_u128(1) });
     // The same key in another namespace is another timer, and without a key every create makes one.
@@ -106,6 +112,75 @@ fn conflict_modes(store: &dyn Store) {
     let (row, _) = take(store, &owner, arm(store, 8, past("mail", 0).key("k")));
     replaced(create(store, 9, timer(0, OnConflict::Replace)), 8);
     assert_eq!(finish(store, &row, Verdict::Done), Ok(None));
+    assert_eq!(cancel_key(store, "k"), counts(1, 0, 0));
+}
+
+fn relative_times(store: &dyn Store) {
+    // Two creates may come in the same microsecond of the store's clock.
+    let pass = || std::thread::sleep(Duration::from_millis(2));
+    let lease = |mode| NewTimer::after("lease", far()).key("session").on_conflict(mode);
+    let mut last = arm(store, 1, lease(OnConflict::Later));
+    for (number, mode) in [(2, OnConflict::Later), (3, OnConflict::Replace)] {
+        pass();
+        let CreateAnswer::Created { entry, due, replaced, in_flight: false } = create(store, number, lease(mode))
+        else {
+            panic!("{mode:?} moves the timer")
+        };
+        assert_eq!(replaced, Some(last.id.timer));
+        assert!(due > last.wake);
+        last = entry;
+    }
+    pass();
+    for (number, mode) in [(4, OnConflict::Refuse), (5, OnConflict::Keep), (6, OnConflict::Earlier)] {
+        let CreateAnswer::Existing { id, due, .. } = create(store, number, lease(mode)) else { panic!("{mode:?}") };
+        assert_eq!((id, due), (last.id.timer, last.wake), "{mode:?} moves nothing");
+    }
+    // What a process asks for each time that it starts stays, and so does a time that is not relative.
+    let every = || NewTimer::every("tick", far()).key("every").on_conflict(OnConflict::Replace);
+    let at = SystemTime::UNIX_EPOCH + far() * 5_000;
+    let once = || NewTimer::at("mail", at).key("at").on_conflict(OnConflict::Replace);
+    for (number, entry) in [(10, arm(store, 10, every())), (20, arm(store, 20, once()))] {
+        pass();
+        let again = create(store, number + 1, if number == 10 { every() } else { once() });
+        assert!(matches!(again, CreateAnswer::Existing { id, .. } if id == entry.id.timer), "{again:?}");
+    }
+}
+
+fn keys_in_flight(store: &dyn Store) {
+    let owner = own(store, 1);
+    let timer = |mode| past("mail", 0).key("k").on_conflict(mode);
+    let (first, _) = take(store, &owner, arm(store, 1, timer(OnConflict::Refuse)));
+    for (number, mode) in [(2, OnConflict::Refuse), (3, OnConflict::Keep), (4, OnConflict::Later)] {
+        let answer = create(store, number, timer(mode));
+        let CreateAnswer::Existing { id, in_flight: true, .. } = answer else { panic!("{mode:?}: {answer:?}") };
+        assert_eq!(id, first.id.timer);
+    }
+    let answer = create(store, 5, timer(OnConflict::Replace));
+    let CreateAnswer::Created { entry, replaced, in_flight: true, .. } = answer else { panic!("{answer:?}") };
+    assert_eq!(replaced, Some(first.id.timer));
+    assert_eq!(finish(store, &first, Verdict::Done), Ok(None), "its delivery goes on");
+    let (second, _) = take(store, &owner, entry);
+    assert_ne!(second.id.timer, first.id.timer);
+    assert_eq!(finish(store, &second, Verdict::Done), Ok(None));
+    assert_eq!(cancel_key(store, "k"), counts(0, 0, 1));
+}
+
+fn repeated_too_late(store: &dyn Store) {
+    // A timer of which the first time has become impossible, as at the end of a timer that repeats.
+    let timer = || NewTimer::every("tick", Duration::MAX).key("k");
+    assert_eq!(create(store, 1, timer()), CreateAnswer::NeverDue);
+    let WriteOp::Create(op) = create_op(2, timer()) else { unreachable!() };
+    let row = TimerRow { spec: op.spec, ..foreign(2, NewTimer::after("tick", far()).key("k")) };
+    assert_eq!(import_row(store, row), ImportAnswer::Written);
+    let id = TimerId::from_u128(2);
+    for (number, timer) in [(3, timer()), (4, timer().payload("other").on_conflict(OnConflict::Keep))] {
+        let again = create(store, number, timer);
+        assert!(matches!(again, CreateAnswer::Existing { id: found, .. } if found == id), "{again:?}");
+    }
+    for (number, mode) in [(5, OnConflict::Refuse), (6, OnConflict::Replace), (7, OnConflict::Later)] {
+        let other = timer().payload("other").on_conflict(mode);
+        assert_eq!(create(store, number, other), CreateAnswer::NeverDue, "{mode:?}");
+    }
     assert_eq!(cancel_key(store, "k"), counts(1, 0, 0));
 }
 

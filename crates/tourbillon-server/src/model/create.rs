@@ -142,7 +142,8 @@ pub(crate) enum Missed {
     DeadAfter(DurationText),
 }
 
-/// What happens if a pending timer has the key and was asked for differently.
+/// What happens if a pending timer has the key and was asked for differently, or, unless the answer is `refuse` or `keep`, for another time. A timer
+/// that is being delivered is pending too.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Conflict {
@@ -150,7 +151,7 @@ pub(crate) enum Conflict {
     Refuse,
     /// The pending timer stays.
     Keep,
-    /// The pending timer is cancelled, and the new one takes its key.
+    /// The pending timer is cancelled, and the new one takes its key. If it is being delivered, that delivery goes on, and the new one comes after it.
     Replace,
     /// The one that is due earlier stays.
     Earlier,
