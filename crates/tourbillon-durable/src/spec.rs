@@ -263,8 +263,8 @@ impl TimerSpec {
             return Err(InvalidTimer::PayloadTooLarge { size: self.payload.len(), limit });
         }
         self.retry.check()?;
-        self.missed.check()?;
-        self.recurrence.check(self.times, self.until.is_some())
+        self.recurrence.check(self.times, self.until.is_some())?;
+        self.missed.check()
     }
 
     /// Returns whether the timer has more than one occurrence.

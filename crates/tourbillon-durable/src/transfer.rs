@@ -30,7 +30,7 @@ use std::sync::mpsc::channel;
 use serde::{Deserialize, Serialize};
 
 use crate::id::TimerId;
-use crate::spec::{HIGHEST_PAYLOAD_LIMIT, Limits};
+use crate::spec::{HIGHEST_PAYLOAD_LIMIT, InvalidTimer, Limits};
 use crate::store::{ImportAnswer, ImportOp, Reply, Store, StoreError, TimerRow, WriteAnswer, WriteOp};
 use crate::time::StoreTime;
 
@@ -301,7 +301,11 @@ impl<'i> ExportReader<'i> {
     /// Checks that a store can keep the row.
     fn check(&self, row: &TimerRow) -> Result<(), TransferError> {
         let limits = Limits { payload: HIGHEST_PAYLOAD_LIMIT };
-        row.spec.check(limits).map_err(|error| self.bad(&error.to_string()))?;
+        match row.spec.check(limits) {
+            // Stores have timers that were accepted before this was refused.
+            Ok(()) | Err(InvalidTimer::ZeroLateness) => {}
+            Err(error) => return Err(self.bad(&error.to_string())),
+        }
         let times = [row.due, row.wake, row.created, row.replayed_at.unwrap_or_default()];
         if times.iter().any(|time| *time > StoreTime::MAX) {
             return Err(self.bad(&format!("a time is after {}", StoreTime::MAX)));

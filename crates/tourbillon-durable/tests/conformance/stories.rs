@@ -39,6 +39,7 @@ pub(crate) const ALL: &[Story] = &[
     ("u6: a timer whose zone this process does not know waits for another", missed::unknown_zones),
     ("u7: a dense cron line is skipped, ended and limited as exactly as another", missed::dense_cron_limits),
     ("v4: retries, dead letters and replay", retries_and_dead_letters),
+    ("v4: a retry that comes too late is a dead letter", late_retries),
     ("v5: an older attempt can neither finish nor extend", stale_deliveries),
     ("q4: nothing is claimed early", never_early),
     ("q7: an owner whose epoch is over is fenced, and its rows are orphans", fencing),
@@ -182,6 +183,30 @@ fn repeated_too_late(store: &dyn Store) {
         assert_eq!(create(store, number, other), CreateAnswer::NeverDue, "{mode:?}");
     }
     assert_eq!(cancel_key(store, "k"), counts(1, 0, 0));
+}
+
+fn late_retries(store: &dyn Store) {
+    let owner = own(store, 1);
+    let retry = RetryPolicy { give_up_after: Some(Duration::from_secs(3600)), ..RetryPolicy::attempts(10) };
+    let now = StoreTime::try_from(SystemTime::now()).unwrap();
+    let claim_of = |number: u128, change: fn(TimerRow, StoreTime) -> TimerRow| {
+        // As after an outage of decades.
+        let row = change(foreign(number, past("mail", 0).key(format!("key {number}")).retry(retry)), now);
+        assert_eq!(import_row(store, row.clone()), ImportAnswer::Written);
+        claim(store, &owner, DueEntry { shard: shard_now(store, &row), ..DueEntry::from(&row) })
+    };
+    let given_up = claim_of(1, |row, _| TimerRow { attempt: 1, last_error: Some("busy".into()), ..row });
+    assert_eq!(given_up, ClaimAnswer::GivenUp { is_dead: true, next: None });
+    let dead = &ask(|reply| store.get(TimerId::from_u128(1), reply)).unwrap()[0];
+    assert_eq!((dead.state, dead.last_error.as_deref()), (RowState::Dead, Some("busy")));
+    assert_eq!(cancel_key(store, "key 1"), counts(0, 0, 1), "its key is free");
+    // First deliveries are a matter of the policy for missed fires, and a replayed letter is as old as its replay.
+    let claimed = [
+        claim_of(2, |row, _| row),
+        claim_of(3, |row, _| TimerRow { attempt: 1, returned: 1, ..row }),
+        claim_of(4, |row, now| TimerRow { attempt: 1, replayed_at: Some(now), ..row }),
+    ];
+    assert!(claimed.iter().all(|answer| matches!(answer, ClaimAnswer::Claimed { .. })), "{claimed:?}");
 }
 
 fn impossible_texts(store: &dyn Store) {

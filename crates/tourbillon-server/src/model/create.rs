@@ -117,7 +117,8 @@ pub(crate) struct Retry {
     /// By how many percent of itself a wait may be shortened.
     #[schema(maximum = 100)]
     pub(crate) jitter_percent: Option<u8>,
-    /// No delivery is tried later than this after the timer was due.
+    /// No delivery is repeated later than this after the timer was due, or after its dead letter was replayed. How late the first one may be
+    /// is said by `missed`.
     pub(crate) give_up_after: Option<DurationText>,
 }
 
@@ -129,7 +130,7 @@ pub(crate) enum Missed {
     Once,
     /// Occurrences that are late by more than `older_than` are skipped.
     Skip {
-        /// How late an occurrence may be and still be delivered.
+        /// How late an occurrence may be and still be delivered: longer than zero, and far longer than deliveries are usually late.
         older_than: DurationText,
     },
     /// Each is delivered, but at most this many of the newest.
@@ -138,7 +139,7 @@ pub(crate) enum Missed {
         #[schema(minimum = 1)]
         at_most: u64,
     },
-    /// Occurrences that are late by more than this become dead letters.
+    /// Occurrences that are late by more than this, which is longer than zero, become dead letters.
     DeadAfter(DurationText),
 }
 

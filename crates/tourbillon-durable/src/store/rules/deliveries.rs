@@ -45,6 +45,12 @@ pub(super) fn claim(rows: &mut (impl Rows + ?Sized), op: &ClaimOp) -> Result<Cla
     if row.state == RowState::Armed && row.attempt == 0 && row.replayed_at.is_none() {
         return claim_first(rows, row, op, now);
     }
+    // A retry that nobody was there to deliver. One that was only given back has had no delivery yet.
+    if row.state == RowState::Armed && row.attempt > row.returned && is_too_old(&row, now) {
+        let error = row.last_error.clone();
+        bury(rows, row, error.as_deref().unwrap_or("its next delivery came later than its policy tries"))?;
+        return Ok(ClaimAnswer::GivenUp { is_dead: true, next: None });
+    }
     // A retry or an orphan: its next occurrence was armed with its first claim.
     let row = take(rows, &row, row.clone(), op, now)?;
     Ok(ClaimAnswer::Claimed { row, next: None })
@@ -282,10 +288,13 @@ fn current(
 
 /// Returns whether a row must not be delivered once more at `wake`.
 fn has_no_attempt_left(row: &TimerRow, wake: StoreTime) -> bool {
-    let policy = &row.spec.retry;
+    row.attempt.saturating_sub(row.returned) >= row.spec.retry.attempts || is_too_old(row, wake)
+}
+
+/// Returns whether the policy of a row tries no delivery at `wake` any more.
+fn is_too_old(row: &TimerRow, wake: StoreTime) -> bool {
     let since = row.replayed_at.unwrap_or(row.due).max(row.due);
-    let counted = row.attempt.saturating_sub(row.returned);
-    counted >= policy.attempts || policy.give_up_after.is_some_and(|limit| wake > since.saturating_add(limit))
+    row.spec.retry.give_up_after.is_some_and(|limit| wake > since.saturating_add(limit))
 }
 
 /// Makes a row a dead letter.
