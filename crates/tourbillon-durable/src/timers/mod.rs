@@ -203,7 +203,7 @@ impl Timers {
         Ok(answers.into_iter().map(|answer| self.created(answer?)).collect())
     }
 
-    /// Cancels the timer with a key of the namespace `default`.
+    /// Cancels the timer with a key of the namespace `default`. A dead letter that was [replayed](Timers::replay) has no key.
     ///
     /// # Errors
     /// The store failed.
@@ -247,7 +247,8 @@ impl Timers {
         Ok(counts.collect())
     }
 
-    /// Gives a pending timer, by its id or key, another due time; with `if_version` only if it was not changed since. A [`FirstDue::At`] takes
+    /// Gives a pending timer, by its id or key, another due time; with `if_version` only if it was not changed since. Versions are those of one timer
+    /// and begin with 1, so compare them with [`Target::Id`]: a key may be another timer's by now, which has come to the same version. A [`FirstDue::At`] takes
     /// `StoreTime::try_from(time)?` of a `SystemTime`; [`FirstDue::Next`] is for timers that repeat.
     ///
     /// # Errors
@@ -376,7 +377,8 @@ impl Timers {
         receiver.await.map_err(|_| self.ended())
     }
 
-    /// Delivers a dead letter once more, at once. Returns whether there was one.
+    /// Delivers a dead letter once more, at once. Returns whether there was one. The timer does not get its key back, which may be another timer's:
+    /// cancel it by its id or name.
     ///
     /// # Errors
     /// The store failed.
