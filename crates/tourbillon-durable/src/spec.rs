@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::invalid::{InvalidText, InvalidTimer};
 pub use self::policy::{MissedFires, OnConflict, RetryPolicy};
+pub(crate) use self::recurrence::RecurrenceTimes;
 pub use self::recurrence::{FirstDue, Recurrence};
 use crate::time::StoreTime;
 
@@ -151,7 +152,9 @@ impl NewTimer {
         self
     }
 
-    /// Sets the key: at most one pending timer of the namespace has it, so that a repeated create makes no second timer.
+    /// Sets the key: at most one pending timer of the namespace has it, so that a repeated create makes no second timer. A timer is pending until its
+    /// delivery was acknowledged, so a handler that creates a timer with the key of the one that it handles says
+    /// [`on_conflict(OnConflict::Replace)`](NewTimer::on_conflict).
     pub fn key(mut self, key: impl Into<String>) -> NewTimer {
         self.key = Some(key.into());
         self
@@ -213,7 +216,7 @@ impl NewTimer {
         self
     }
 
-    /// Sets what happens if a pending timer has the same key and was asked for differently.
+    /// Sets what happens if a pending timer has the same key and was asked for differently, or for another time: see [`OnConflict`].
     pub fn on_conflict(mut self, on_conflict: OnConflict) -> NewTimer {
         self.on_conflict = on_conflict;
         self
@@ -260,8 +263,8 @@ impl TimerSpec {
             return Err(InvalidTimer::PayloadTooLarge { size: self.payload.len(), limit });
         }
         self.retry.check()?;
-        self.missed.check()?;
-        self.recurrence.check(self.times, self.until.is_some())
+        self.recurrence.check(self.times, self.until.is_some())?;
+        self.missed.check()
     }
 
     /// Returns whether the timer has more than one occurrence.
@@ -288,7 +291,7 @@ impl TimerSpec {
     }
 
     /// Returns `due` unless it is later than the end of the timer.
-    fn in_time(&self, due: StoreTime) -> Option<StoreTime> {
+    pub(crate) fn in_time(&self, due: StoreTime) -> Option<StoreTime> {
         self.until.is_none_or(|until| due <= until).then_some(due)
     }
 }

@@ -17,8 +17,11 @@
 //!
 //! # What an import does
 //! Ids, keys, versions and attempts stay as they are. A row that was being delivered when it was exported is armed, and is delivered again with the next
-//! attempt. A row whose id the store has already stays as the store has it: so an import that was interrupted can be repeated. A timer whose key
-//! another timer of the store has is counted as a conflict, and not written. The history of ended timers is not exported.
+//! attempt. An import that was interrupted can be repeated, also after the store has delivered some of the timers: nothing is written of a timer
+//! that the store has already, at the same or another occurrence, and no row that has ended in the store, as far as its history tells. The history
+//! of PostgreSQL goes back seven days, that of a directory 100,000 occurrences by default: an import that is repeated later than that revives
+//! timers that have ended. A timer whose key another timer of the store has is counted as a conflict, and not written; its dead letters are, because
+//! they need no key. The history of ended timers is not exported.
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Write};
@@ -27,7 +30,7 @@ use std::sync::mpsc::channel;
 use serde::{Deserialize, Serialize};
 
 use crate::id::TimerId;
-use crate::spec::{HIGHEST_PAYLOAD_LIMIT, Limits};
+use crate::spec::{HIGHEST_PAYLOAD_LIMIT, InvalidTimer, Limits};
 use crate::store::{ImportAnswer, ImportOp, Reply, Store, StoreError, TimerRow, WriteAnswer, WriteOp};
 use crate::time::StoreTime;
 
@@ -40,6 +43,9 @@ const BATCH: usize = 500;
 /// The most bytes of a line: a payload of the highest limit, and all texts of a timer.
 const LONGEST_LINE: u64 = 4 << 20;
 
+/// The highest occurrence or version of a row.
+const HIGHEST_NUMBER: u64 = i64::MAX as u64;
+
 const NAME: &str = "durable timers";
 
 /// What an import has done.
@@ -49,8 +55,10 @@ pub struct Imported {
     pub rows: u64,
     /// Rows that are in the store because of this import.
     pub written: u64,
-    /// Rows that the store had already.
+    /// Rows that the store had already, as they are or at a later occurrence.
     pub existing: u64,
+    /// Rows that had ended in the store. They were not written.
+    pub ended: u64,
     /// Rows whose key belongs to another timer of the store. They were not written.
     pub conflicts: u64,
     /// The first of these, and the timers that have their keys.
@@ -180,6 +188,7 @@ fn write_batch(store: &dyn Store, batch: Vec<TimerRow>, imported: &mut Imported)
         match answer {
             WriteAnswer::Import(ImportAnswer::Written) => imported.written += 1,
             WriteAnswer::Import(ImportAnswer::Exists) => imported.existing += 1,
+            WriteAnswer::Import(ImportAnswer::Ended) => imported.ended += 1,
             WriteAnswer::Import(ImportAnswer::Conflict(holder)) => {
                 imported.conflicts += 1;
                 if imported.first_conflicts.len() < MOST_NAMED {
@@ -292,13 +301,21 @@ impl<'i> ExportReader<'i> {
     /// Checks that a store can keep the row.
     fn check(&self, row: &TimerRow) -> Result<(), TransferError> {
         let limits = Limits { payload: HIGHEST_PAYLOAD_LIMIT };
-        row.spec.check(limits).map_err(|error| self.bad(&error.to_string()))?;
+        match row.spec.check(limits) {
+            // Stores have timers that were accepted before this was refused.
+            Ok(()) | Err(InvalidTimer::ZeroLateness) => {}
+            Err(error) => return Err(self.bad(&error.to_string())),
+        }
         let times = [row.due, row.wake, row.created, row.replayed_at.unwrap_or_default()];
         if times.iter().any(|time| *time > StoreTime::MAX) {
             return Err(self.bad(&format!("a time is after {}", StoreTime::MAX)));
         }
         if row.id.occurrence == 0 || row.version == 0 {
             return Err(self.bad("occurrences and versions begin with 1"));
+        }
+        // No store counts so far, and numbers near the last could not be raised.
+        if row.id.occurrence > HIGHEST_NUMBER || row.version > HIGHEST_NUMBER {
+            return Err(self.bad(&format!("occurrences and versions are at most {HIGHEST_NUMBER}")));
         }
         Ok(())
     }

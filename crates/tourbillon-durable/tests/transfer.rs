@@ -4,7 +4,7 @@ use std::io::BufReader;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tourbillon_durable::store::{EmbeddedStore, ListFilter, Store};
+use tourbillon_durable::store::{EmbeddedStore, ListFilter, Reply, Store};
 use tourbillon_durable::transfer::{Imported, TransferError, export, import, verify};
 use tourbillon_durable::{
     Ack, BlockingTimers, MemoryStore, MissedFires, NewTimer, RetryPolicy, StoreError, Target, Timers,
@@ -92,6 +92,34 @@ fn o4_a_key_that_another_timer_has_is_a_conflict_that_is_named() {
 }
 
 #[test]
+fn q2_o4_an_import_that_is_repeated_after_deliveries_writes_nothing_and_leaves_the_store_whole() {
+    let source = Timers::builder().build(MemoryStore::new()).unwrap();
+    let first = std::time::SystemTime::now() - Duration::from_secs(60);
+    let repeating = NewTimer::every("tick", hour()).first_at(first);
+    let cancelled = NewTimer::after("tick", hour()).key("k");
+    assert!(source.blocking().create_all(vec![repeating, cancelled]).unwrap().iter().all(Result::is_ok));
+    let text = exported(source.store());
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(EmbeddedStore::options().reserve(0).open(directory.path()).unwrap());
+    assert_eq!(imported(&*store, &text).unwrap().written, 2);
+    let timers = Timers::builder().build_shared(store.clone()).unwrap().blocking();
+    let mut pulled = Vec::new();
+    while pulled.is_empty() {
+        pulled = timers.pull("tick", 1, hour()).unwrap();
+    }
+    timers.finish_pulled(vec![(pulled[0].receipt(), Ack::Done)]).unwrap().remove(0).unwrap();
+    assert_eq!(timers.cancel("k").unwrap().cancelled, 1);
+    let again = imported(&*store, &text).unwrap();
+    assert_eq!((again.rows, again.written, again.existing, again.ended), (2, 0, 1, 1));
+    let rows = timers.list(ListFilter::default(), None, 10).unwrap().rows;
+    assert_eq!(rows.iter().map(|row| row.id.occurrence).collect::<Vec<_>>(), [2]);
+    let (sender, report) = std::sync::mpsc::channel();
+    store.verify(Reply::new(move |result| sender.send(result).unwrap()));
+    assert_eq!(report.recv().unwrap().map(|report| report.rows), Ok(1));
+    timers.shutdown(PATIENCE).unwrap();
+}
+
+#[test]
 fn q8_o4_a_file_that_is_no_whole_export_is_an_error_that_says_where() {
     let timers = Timers::builder().build(MemoryStore::new()).unwrap();
     timers.blocking().create_all((0..3).map(|_| NewTimer::after("mail", hour())).collect()).unwrap();
@@ -109,6 +137,11 @@ fn q8_o4_a_file_that_is_no_whole_export_is_an_error_that_says_where() {
     assert!(matches!(check(&format!("{text}{text}")), TransferError::BadLine { line: 6, .. }), "two exports");
     assert!(matches!(check(&text.replacen("\"mail\"", "\"<b>\"", 1)), TransferError::BadLine { line: 2, .. }));
     assert!(matches!(check(&format!("{}\nnonsense\n", lines[0])), TransferError::BadLine { line: 2, .. }));
+    for field in ["occurrence", "version"] {
+        let huge = text.replacen(&format!("\"{field}\":1"), &format!("\"{field}\":{}", 1_u64 << 63), 1);
+        let found = check(&huge);
+        assert!(matches!(&found, TransferError::BadLine { line: 2, what } if what.contains("at most")), "{found:?}");
+    }
     assert!(matches!(check(&text.replacen("\"payload\":\"\"", "\"payload\":\"?\"", 1)), TransferError::BadLine { .. }));
 }
 

@@ -100,7 +100,9 @@ pub(super) fn import(options: &ImportOptions) -> Result<(), String> {
         return Ok(());
     }
     let [rows, written, existing] = [imported.rows, imported.written, imported.existing].map(text::count);
-    println!("{rows} rows: {written} written, {existing} there already.");
+    let ended =
+        if imported.ended > 0 { format!(", {} ended before", text::count(imported.ended)) } else { String::new() };
+    println!("{rows} rows: {written} written, {existing} there already{ended}.");
     if imported.conflicts > 0 {
         println!("{} were not written, because another timer has their key:", text::count(imported.conflicts));
         for (id, holder) in &imported.first_conflicts {

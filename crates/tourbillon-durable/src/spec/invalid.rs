@@ -35,6 +35,8 @@ pub enum InvalidTimer {
     ZeroTimes,
     /// The number of missed occurrences that are delivered is zero: [`MissedFires::Skip`](super::MissedFires::Skip) says that.
     ZeroMissed,
+    /// A missed occurrence is skipped or dead as soon as it is late at all, which each one is.
+    ZeroLateness,
     /// A number of occurrences or an end was given for a timer that is due once.
     NotRepeating,
     /// The cron line or its zone is wrong.
@@ -104,6 +106,9 @@ impl fmt::Display for InvalidTimer {
             InvalidTimer::ZeroInterval => f.write_str("the interval of a repeating timer must be longer than zero"),
             InvalidTimer::ZeroTimes => f.write_str("a timer has at least one occurrence"),
             InvalidTimer::ZeroMissed => f.write_str("at least one missed occurrence is delivered; use `Skip` for none"),
+            InvalidTimer::ZeroLateness => {
+                f.write_str("every delivery is a little late: `Skip` and `DeadAfter` need a time longer than zero")
+            }
             InvalidTimer::NotRepeating => f.write_str("a timer that is due once has neither `times` nor `until`"),
             InvalidTimer::Cron(error) => write!(f, "{error}"),
             InvalidTimer::NeverDue => {

@@ -15,7 +15,8 @@ pub enum MissedFires {
     Once,
     /// Occurrences that are late by more than `older_than` are skipped.
     Skip {
-        /// How late an occurrence may be and still be delivered.
+        /// How late an occurrence may be and still be delivered. Longer than zero, and far longer than deliveries are usually late: each one is
+        /// late by milliseconds, and by seconds after a node has failed.
         older_than: Duration,
     },
     /// Each is delivered, but at most this many: the oldest are skipped.
@@ -23,7 +24,7 @@ pub enum MissedFires {
         /// The most missed occurrences that are delivered.
         at_most: u64,
     },
-    /// Occurrences that are late by more than this become dead letters, each one of its own.
+    /// Occurrences that are late by more than this become dead letters, each one of its own. Longer than zero, as `older_than` above.
     DeadAfter(Duration),
 }
 
@@ -41,11 +42,16 @@ pub struct RetryPolicy {
     pub longest: Duration,
     /// By how many percent of itself a wait may be shortened, so that timers that failed together do not all come again together.
     pub jitter_percent: u8,
-    /// No delivery is tried later than this after the occurrence was due.
+    /// No delivery is repeated later than this after the occurrence was due, or after its dead letter was replayed: a retry that comes later,
+    /// because no process was there, makes a dead letter. How late the first delivery may be is said by [`MissedFires`].
     pub give_up_after: Option<Duration>,
 }
 
-/// What a create does if a pending timer has the same key and was asked for differently (U1).
+/// What a create does if a pending timer has the same key and was asked for differently (U1). A timer that is being delivered is pending too.
+///
+/// A request that was sent before, word for word, is answered with its timer. For `Replace`, `Earlier` and `Later` a timer that is due once and has a delay
+/// is another request each time that it is sent, because it is due later: so `Later` renews a lease, and `Replace` debounces. A repeating timer
+/// that is asked for again in the same way stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnConflict {
@@ -54,7 +60,8 @@ pub enum OnConflict {
     Refuse,
     /// The pending timer stays.
     Keep,
-    /// The pending timer is cancelled, and the new one takes its key.
+    /// The pending timer is cancelled, and the new one takes its key. If the pending one is being delivered, that delivery goes on, and the new one
+    /// comes after it, also if it was asked for in the same way: so a handler arms its own key again.
     Replace,
     /// The one of the two that is due earlier stays; the pending one if both are due together.
     Earlier,
@@ -115,6 +122,9 @@ impl MissedFires {
     pub(super) fn check(self) -> Result<(), InvalidTimer> {
         match self {
             MissedFires::All { at_most: 0 } => Err(InvalidTimer::ZeroMissed),
+            MissedFires::Skip { older_than: Duration::ZERO } | MissedFires::DeadAfter(Duration::ZERO) => {
+                Err(InvalidTimer::ZeroLateness)
+            }
             _ => Ok(()),
         }
     }

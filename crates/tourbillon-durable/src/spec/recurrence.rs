@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tourbillon::Cron;
+use tourbillon::{Cron, CronError};
 
 use super::InvalidTimer;
 use crate::time::StoreTime;
@@ -39,11 +39,7 @@ impl Recurrence {
     /// Returns the next time that is later than `after`, where `after` is the time of an occurrence; `None` if there is none.
     #[must_use]
     pub fn next_after(&self, after: StoreTime) -> Option<StoreTime> {
-        match self {
-            Recurrence::Once => None,
-            Recurrence::Every(interval) => after.checked_add(*interval),
-            Recurrence::Cron { line, zone } => next_of_cron(&parse(line, zone).ok()?, after),
-        }
+        self.times().ok()?.next_after(after)
     }
 
     /// Returns the last time that is not later than `until`, and how many there are after `first` up to it, where `first` is the time of an
@@ -52,14 +48,19 @@ impl Recurrence {
     /// Cron lines are counted by whole days, so that the number is exact and quickly found however many there are.
     #[must_use]
     pub fn last_until(&self, first: StoreTime, until: StoreTime, most: u64) -> (StoreTime, u64) {
-        match self {
-            Recurrence::Once => (first, 0),
-            Recurrence::Every(interval) => last_step(*interval, first, until, most),
-            Recurrence::Cron { line, zone } => match parse(line, zone) {
-                Ok(cron) => last_of_cron(&cron, first, until, most),
-                Err(_) => (first, 0),
-            },
-        }
+        self.times().map_or((first, 0), |times| times.last_until(first, until, most))
+    }
+
+    /// Returns the times of the recurrence.
+    ///
+    /// # Errors
+    /// This process cannot read the cron line, or does not know its zone. Another process may, which has a newer version or other zones.
+    pub(crate) fn times(&self) -> Result<RecurrenceTimes, CronError> {
+        Ok(match self {
+            Recurrence::Once => RecurrenceTimes::Once,
+            Recurrence::Every(interval) => RecurrenceTimes::Every(*interval),
+            Recurrence::Cron { line, zone } => RecurrenceTimes::Cron(parse(line, zone)?),
+        })
     }
 
     pub(super) fn check(&self, times: Option<u64>, has_end: bool) -> Result<(), InvalidTimer> {
@@ -74,6 +75,33 @@ impl Recurrence {
             Recurrence::Cron { line, zone } => {
                 parse(line, zone).map(drop).map_err(|error| InvalidTimer::Cron(error.to_string()))
             }
+        }
+    }
+}
+
+/// The times of a [`Recurrence`], with its cron line parsed.
+pub(crate) enum RecurrenceTimes {
+    Once,
+    Every(Duration),
+    Cron(Cron),
+}
+
+impl RecurrenceTimes {
+    /// Does what [`Recurrence::next_after`] does.
+    pub(crate) fn next_after(&self, after: StoreTime) -> Option<StoreTime> {
+        match self {
+            RecurrenceTimes::Once => None,
+            RecurrenceTimes::Every(interval) => after.checked_add(*interval),
+            RecurrenceTimes::Cron(cron) => next_of_cron(cron, after),
+        }
+    }
+
+    /// Does what [`Recurrence::last_until`] does.
+    pub(crate) fn last_until(&self, first: StoreTime, until: StoreTime, most: u64) -> (StoreTime, u64) {
+        match self {
+            RecurrenceTimes::Once => (first, 0),
+            RecurrenceTimes::Every(interval) => last_step(*interval, first, until, most),
+            RecurrenceTimes::Cron(cron) => last_of_cron(cron, first, until, most),
         }
     }
 }
@@ -110,7 +138,7 @@ fn next_of_cron(cron: &Cron, after: StoreTime) -> Option<StoreTime> {
     StoreTime::try_from(cron.next_after(after.to_system())?).ok()
 }
 
-fn parse(line: &str, zone: &str) -> Result<Cron, tourbillon::CronError> {
+fn parse(line: &str, zone: &str) -> Result<Cron, CronError> {
     Cron::utc(line)?.in_zone(zone)
 }
 

@@ -81,6 +81,8 @@ pub enum CreateAnswer {
         due: StoreTime,
         /// The timer that it replaced.
         replaced: Option<TimerId>,
+        /// Whether that one is being delivered: then its delivery goes on.
+        in_flight: bool,
     },
     /// A pending timer has the key, and it stays: it was asked for in the same way, or the request says so.
     Existing {
@@ -90,6 +92,8 @@ pub enum CreateAnswer {
         due: StoreTime,
         /// The version of its row.
         version: u64,
+        /// Whether it is being delivered.
+        in_flight: bool,
     },
     /// A pending timer has the key and was asked for differently.
     Conflict {
@@ -227,7 +231,8 @@ pub enum ClaimAnswer {
     },
     /// The row has another version or is gone: it was cancelled, moved or claimed by somebody else.
     Lost,
-    /// The row is not due yet by the store's clock.
+    /// The row is not due yet by the store's clock; or the times of its recurrence cannot be told here, because of a zone that the claiming process
+    /// does not know: then it stays armed, and this is when to ask again.
     Early(StoreTime),
     /// The row was too late for its policy, or had no attempt left: it has ended or is a dead letter.
     GivenUp {
@@ -312,8 +317,10 @@ pub struct ImportOp {
 pub enum ImportAnswer {
     /// The row is in the store now.
     Written,
-    /// The store has a row with this id already, which stays as it is.
+    /// The store has the row already, or another occurrence of its timer that stands for it. Nothing was written.
     Exists,
+    /// The row has ended in this store, or a later occurrence of its timer has. Nothing was written.
+    Ended,
     /// Another timer has its key. Nothing was written.
     Conflict(TimerId),
 }

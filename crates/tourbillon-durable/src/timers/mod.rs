@@ -104,6 +104,8 @@ pub struct Created {
     pub version: u64,
     /// Whether it was created now: not if a timer with the key was pending and stays.
     pub is_new: bool,
+    /// Whether the timer that had the key, and which stays or was replaced, is being delivered.
+    pub in_flight: bool,
 }
 
 /// A timer that has another due time.
@@ -201,7 +203,7 @@ impl Timers {
         Ok(answers.into_iter().map(|answer| self.created(answer?)).collect())
     }
 
-    /// Cancels the timer with a key of the namespace `default`.
+    /// Cancels the timer with a key of the namespace `default`. A dead letter that was [replayed](Timers::replay) has no key.
     ///
     /// # Errors
     /// The store failed.
@@ -245,7 +247,8 @@ impl Timers {
         Ok(counts.collect())
     }
 
-    /// Gives a pending timer, by its id or key, another due time; with `if_version` only if it was not changed since. A [`FirstDue::At`] takes
+    /// Gives a pending timer, by its id or key, another due time; with `if_version` only if it was not changed since. Versions are those of one timer
+    /// and begin with 1, so compare them with [`Target::Id`]: a key may be another timer's by now, which has come to the same version. A [`FirstDue::At`] takes
     /// `StoreTime::try_from(time)?` of a `SystemTime`; [`FirstDue::Next`] is for timers that repeat.
     ///
     /// # Errors
@@ -380,7 +383,8 @@ impl Timers {
         receiver.await.map_err(|_| self.ended())
     }
 
-    /// Delivers a dead letter once more, at once. Returns whether there was one.
+    /// Delivers a dead letter once more, at once. Returns whether there was one. The timer does not get its key back, which may be another timer's:
+    /// cancel it by its id or name.
     ///
     /// # Errors
     /// The store failed.
@@ -500,12 +504,17 @@ impl Timers {
     }
 
     fn created(&self, answer: WriteAnswer) -> Result<Created, TimersError> {
-        let created = |id, due: StoreTime, version, is_new| Created { id, due: due.to_system(), version, is_new };
+        let created = |id, due: StoreTime, version, is_new, in_flight| {
+            let due = due.to_system();
+            Created { id, due, version, is_new, in_flight }
+        };
         match answer {
-            WriteAnswer::Create(CreateAnswer::Created { entry, due, .. }) => {
-                Ok(created(entry.id.timer, due, entry.version, true))
+            WriteAnswer::Create(CreateAnswer::Created { entry, due, in_flight, .. }) => {
+                Ok(created(entry.id.timer, due, entry.version, true, in_flight))
             }
-            WriteAnswer::Create(CreateAnswer::Existing { id, due, version }) => Ok(created(id, due, version, false)),
+            WriteAnswer::Create(CreateAnswer::Existing { id, due, version, in_flight }) => {
+                Ok(created(id, due, version, false, in_flight))
+            }
             WriteAnswer::Create(CreateAnswer::Conflict { id }) => Err(TimersError::Conflict(id)),
             WriteAnswer::Create(CreateAnswer::NeverDue) => Err(TimersError::Invalid(crate::InvalidTimer::NeverDue)),
             WriteAnswer::Full => Err(TimersError::Store(StoreError::Full("creates are refused".to_owned()))),

@@ -1,11 +1,13 @@
 //! Stories about fires that were missed.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tourbillon_durable::store::{ClaimAnswer, DueEntry, Ownership, RowState, Store};
+use tourbillon_durable::spec::Recurrence;
+use tourbillon_durable::store::{ClaimAnswer, DueEntry, Ownership, RowState, Store, WriteOp};
 use tourbillon_durable::{MissedFires, NewTimer, StoreTime, TimerId};
 
-use super::ask::{arm, ask, claim, own, take};
+use super::ask::{arm, ask, claim, create_op, due, own, take, write};
 use super::stories::{long_ago, past};
 
 pub(super) fn missed_fires(store: &dyn Store) {
@@ -124,4 +126,26 @@ pub(super) fn dense_cron_limits(store: &dyn Store) {
     };
     assert_eq!((next.id.occurrence, next.wake), (2, at(long_ago(1))));
     assert_eq!(claim(store, &owner, next), ClaimAnswer::GivenUp { is_dead: true, next: None });
+}
+
+pub(super) fn unknown_zones(store: &dyn Store) {
+    let owner = own(store, 1);
+    for (number, line, zone) in [(1, "* * * * *", "No/Such"), (2, "a line of the future", "UTC")] {
+        // A process that knows the zone and the line has created the timer.
+        let known = NewTimer::cron("tick", "* * * * *", "UTC").first_at(long_ago(0)).key(format!("key {number}"));
+        let WriteOp::Create(mut op) = create_op(number, known) else { unreachable!() };
+        let recurrence = Recurrence::Cron { line: line.to_owned(), zone: zone.to_owned() };
+        Arc::make_mut(&mut op.spec).recurrence = recurrence;
+        write(store, WriteOp::Create(op));
+        let id = TimerId::from_u128(number);
+        let before = ask(|reply| store.get(id, reply)).unwrap();
+        let entry = DueEntry::from(&before[0]);
+        let now = at(SystemTime::now());
+        let ClaimAnswer::Early(again) = claim(store, &owner, entry) else { panic!("{line} in {zone} was decided") };
+        assert!(again > now, "it is asked again later");
+        assert_eq!(ask(|reply| store.get(id, reply)).unwrap(), before, "the row is pending as it was");
+        assert!(due(store, "tick", StoreTime::MAX, 10).entries.contains(&entry), "and it is found as due");
+        assert!(ask(|reply| store.history(id, reply)).unwrap().is_empty());
+    }
+    assert_eq!(ask(|reply| store.counts(reply)).unwrap().overdue, [("tick".to_owned(), 2)]);
 }

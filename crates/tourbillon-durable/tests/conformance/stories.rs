@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use tourbillon_durable::spec::FirstDue;
 use tourbillon_durable::store::{
-    CancelCounts, ClaimAnswer, CreateAnswer, DeadLetterOp, ExtendOp, ImportAnswer, ImportOp, ListFilter, Reply,
-    RescheduleAnswer, RescheduleOp, RowState, ShardId, StaleDelivery, Store, Target, TimerRow, Verdict, WriteAnswer,
-    WriteOp,
+    CancelCounts, ClaimAnswer, CreateAnswer, DeadLetterOp, DueEntry, ExtendOp, ImportAnswer, ImportOp, ListFilter,
+    Reply, RescheduleAnswer, RescheduleOp, RowId, RowState, ShardId, StaleDelivery, Store, Target, TimerRow, Verdict,
+    WriteAnswer, WriteOp,
 };
 use tourbillon_durable::{MemoryStore, MissedFires, NewTimer, OnConflict, RetryPolicy, StoreTime, TimerId};
 
@@ -21,6 +21,9 @@ type Story = (&'static str, fn(&dyn Store));
 pub(crate) const ALL: &[Story] = &[
     ("u1: a repeated create gives the same timer, a different one is a conflict", repeated_creates),
     ("u1: replace, keep, earlier and later", conflict_modes),
+    ("u1: a delay is another time each time that it is asked for", relative_times),
+    ("u1: a key that is being delivered is armed again by replace", keys_in_flight),
+    ("u1: a repeated create finds its timer although it would never be due now", repeated_too_late),
     ("u2: a cancel by name is exact, and what it counts is never claimed", cancel_by_name),
     ("u2: a cancel of nothing says gone", cancel_of_nothing),
     ("u3: a reschedule compares versions", reschedules),
@@ -33,8 +36,10 @@ pub(crate) const ALL: &[Story] = &[
     ("u7: missed fires follow their policy", missed::missed_fires),
     ("u7: a dense cron line fires once after a long outage", missed::dense_cron_once),
     ("u7: of a dense cron line exactly the newest are delivered", missed::dense_cron_newest),
+    ("u6: a timer whose zone this process does not know waits for another", missed::unknown_zones),
     ("u7: a dense cron line is skipped, ended and limited as exactly as another", missed::dense_cron_limits),
     ("v4: retries, dead letters and replay", retries_and_dead_letters),
+    ("v4: a retry that comes too late is a dead letter", late_retries),
     ("v5: an older attempt can neither finish nor extend", stale_deliveries),
     ("q4: nothing is claimed early", never_early),
     ("q7: an owner whose epoch is over is fenced, and its rows are orphans", fencing),
@@ -44,6 +49,8 @@ pub(crate) const ALL: &[Story] = &[
     ("due rows come in order, page by page", due_pages),
     ("o4: a pause is told to owners, and ends", pauses),
     ("o4: a snapshot has all rows, and another store takes them", snapshots_and_imports),
+    ("q2, o4: an import that is repeated revives and doubles nothing", repeated_imports),
+    ("o4: the rows of a timer whose key is taken are refused together", imports_without_their_key),
 ];
 
 pub(super) fn long_ago(seconds: u64) -> SystemTime {
@@ -65,10 +72,13 @@ pub(super) fn counts(cancelled: u64, in_flight: u64, gone: u64) -> CancelCounts 
 fn repeated_creates(store: &dyn Store) {
     let timer = || NewTimer::after("mail", far()).key("order 1").payload(b"one");
     let first = create(store, 1, timer());
-    let CreateAnswer::Created { entry, due, replaced: None } = first else { panic!("{first:?}") };
+    let CreateAnswer::Created { entry, due, replaced: None, in_flight: false } = first else { panic!("{first:?}") };
     assert_eq!((entry.id.timer, entry.id.occurrence, entry.wake), (TimerId::from_u128(1), 1, due));
     let again = create(store, 2, timer());
-    assert_eq!(again, CreateAnswer::Existing { id: TimerId::from_u128(1), due, version: entry.version });
+    assert_eq!(
+        again,
+        CreateAnswer::Existing { id: TimerId::from_u128(1), due, version: entry.version, in_flight: false }
+    );
     let other = create(store, 3, timer().payload(b"two"));
     assert_eq!(other, CreateAnswer::Conflict { id: TimerId::from_u128(1) });
     // The same key in another namespace is another timer, and without a key every create makes one.
@@ -104,6 +114,99 @@ fn conflict_modes(store: &dyn Store) {
     replaced(create(store, 9, timer(0, OnConflict::Replace)), 8);
     assert_eq!(finish(store, &row, Verdict::Done), Ok(None));
     assert_eq!(cancel_key(store, "k"), counts(1, 0, 0));
+}
+
+fn relative_times(store: &dyn Store) {
+    // Two creates may come in the same microsecond of the store's clock.
+    let pass = || std::thread::sleep(Duration::from_millis(2));
+    let lease = |mode| NewTimer::after("lease", far()).key("session").on_conflict(mode);
+    let mut last = arm(store, 1, lease(OnConflict::Later));
+    for (number, mode) in [(2, OnConflict::Later), (3, OnConflict::Replace)] {
+        pass();
+        let CreateAnswer::Created { entry, due, replaced, in_flight: false } = create(store, number, lease(mode))
+        else {
+            panic!("{mode:?} moves the timer")
+        };
+        assert_eq!(replaced, Some(last.id.timer));
+        assert!(due > last.wake);
+        last = entry;
+    }
+    pass();
+    for (number, mode) in [(4, OnConflict::Refuse), (5, OnConflict::Keep), (6, OnConflict::Earlier)] {
+        let CreateAnswer::Existing { id, due, .. } = create(store, number, lease(mode)) else { panic!("{mode:?}") };
+        assert_eq!((id, due), (last.id.timer, last.wake), "{mode:?} moves nothing");
+    }
+    // What a process asks for each time that it starts stays, and so does a time that is not relative.
+    let every = || NewTimer::every("tick", far()).key("every").on_conflict(OnConflict::Replace);
+    let at = SystemTime::UNIX_EPOCH + far() * 5_000;
+    let once = || NewTimer::at("mail", at).key("at").on_conflict(OnConflict::Replace);
+    for (number, entry) in [(10, arm(store, 10, every())), (20, arm(store, 20, once()))] {
+        pass();
+        let again = create(store, number + 1, if number == 10 { every() } else { once() });
+        assert!(matches!(again, CreateAnswer::Existing { id, .. } if id == entry.id.timer), "{again:?}");
+    }
+}
+
+fn keys_in_flight(store: &dyn Store) {
+    let owner = own(store, 1);
+    let timer = |mode| past("mail", 0).key("k").on_conflict(mode);
+    let (first, _) = take(store, &owner, arm(store, 1, timer(OnConflict::Refuse)));
+    for (number, mode) in [(2, OnConflict::Refuse), (3, OnConflict::Keep), (4, OnConflict::Later)] {
+        let answer = create(store, number, timer(mode));
+        let CreateAnswer::Existing { id, in_flight: true, .. } = answer else { panic!("{mode:?}: {answer:?}") };
+        assert_eq!(id, first.id.timer);
+    }
+    let answer = create(store, 5, timer(OnConflict::Replace));
+    let CreateAnswer::Created { entry, replaced, in_flight: true, .. } = answer else { panic!("{answer:?}") };
+    assert_eq!(replaced, Some(first.id.timer));
+    assert_eq!(finish(store, &first, Verdict::Done), Ok(None), "its delivery goes on");
+    let (second, _) = take(store, &owner, entry);
+    assert_ne!(second.id.timer, first.id.timer);
+    assert_eq!(finish(store, &second, Verdict::Done), Ok(None));
+    assert_eq!(cancel_key(store, "k"), counts(0, 0, 1));
+}
+
+fn repeated_too_late(store: &dyn Store) {
+    // A timer of which the first time has become impossible, as at the end of a timer that repeats.
+    let timer = || NewTimer::every("tick", Duration::MAX).key("k");
+    assert_eq!(create(store, 1, timer()), CreateAnswer::NeverDue);
+    let WriteOp::Create(op) = create_op(2, timer()) else { unreachable!() };
+    let row = TimerRow { spec: op.spec, ..foreign(2, NewTimer::after("tick", far()).key("k")) };
+    assert_eq!(import_row(store, row), ImportAnswer::Written);
+    let id = TimerId::from_u128(2);
+    for (number, timer) in [(3, timer()), (4, timer().payload("other").on_conflict(OnConflict::Keep))] {
+        let again = create(store, number, timer);
+        assert!(matches!(again, CreateAnswer::Existing { id: found, .. } if found == id), "{again:?}");
+    }
+    for (number, mode) in [(5, OnConflict::Refuse), (6, OnConflict::Replace), (7, OnConflict::Later)] {
+        let other = timer().payload("other").on_conflict(mode);
+        assert_eq!(create(store, number, other), CreateAnswer::NeverDue, "{mode:?}");
+    }
+    assert_eq!(cancel_key(store, "k"), counts(1, 0, 0));
+}
+
+fn late_retries(store: &dyn Store) {
+    let owner = own(store, 1);
+    let retry = RetryPolicy { give_up_after: Some(Duration::from_secs(3600)), ..RetryPolicy::attempts(10) };
+    let now = StoreTime::try_from(SystemTime::now()).unwrap();
+    let claim_of = |number: u128, change: fn(TimerRow, StoreTime) -> TimerRow| {
+        // As after an outage of decades.
+        let row = change(foreign(number, past("mail", 0).key(format!("key {number}")).retry(retry)), now);
+        assert_eq!(import_row(store, row.clone()), ImportAnswer::Written);
+        claim(store, &owner, DueEntry { shard: shard_now(store, &row), ..DueEntry::from(&row) })
+    };
+    let given_up = claim_of(1, |row, _| TimerRow { attempt: 1, last_error: Some("busy".into()), ..row });
+    assert_eq!(given_up, ClaimAnswer::GivenUp { is_dead: true, next: None });
+    let dead = &ask(|reply| store.get(TimerId::from_u128(1), reply)).unwrap()[0];
+    assert_eq!((dead.state, dead.last_error.as_deref()), (RowState::Dead, Some("busy")));
+    assert_eq!(cancel_key(store, "key 1"), counts(0, 0, 1), "its key is free");
+    // First deliveries are a matter of the policy for missed fires, and a replayed letter is as old as its replay.
+    let claimed = [
+        claim_of(2, |row, _| row),
+        claim_of(3, |row, _| TimerRow { attempt: 1, returned: 1, ..row }),
+        claim_of(4, |row, now| TimerRow { attempt: 1, replayed_at: Some(now), ..row }),
+    ];
+    assert!(claimed.iter().all(|answer| matches!(answer, ClaimAnswer::Claimed { .. })), "{claimed:?}");
 }
 
 fn impossible_texts(store: &dyn Store) {
@@ -478,8 +581,85 @@ fn snapshots_and_imports(store: &dyn Store) {
     assert_eq!(cancel_key(store, "key 7"), counts(1, 0, 0));
     let taken =
         arm(store, 3_000, NewTimer::after("mail", far()).key("key 8").payload("new").on_conflict(OnConflict::Replace));
-    assert_eq!(import(store), (1, 1_500), "one row comes back, and another has lost its key");
-    let conflict = exported.iter().find(|row| row.spec.key.as_deref() == Some("key 8")).unwrap();
-    let op = WriteOp::Import(ImportOp { row: conflict.clone() });
-    assert_eq!(write(store, op), WriteAnswer::Import(ImportAnswer::Conflict(taken.id.timer)));
+    assert_eq!(import(store), (0, 1_500), "two have ended, and nothing is revived");
+    let exported = |key: &str| exported.iter().find(|row| row.spec.key.as_deref() == Some(key)).unwrap().clone();
+    assert_eq!(import_row(store, exported("key 7")), ImportAnswer::Ended);
+    assert_eq!(import_row(store, exported("key 8")), ImportAnswer::Ended);
+    let unknown = RowId { timer: TimerId::from_u128(3_001), occurrence: 1 };
+    let other = TimerRow { id: unknown, ..exported("key 8") };
+    assert_eq!(import_row(store, other), ImportAnswer::Conflict(taken.id.timer));
+}
+
+fn import_row(store: &dyn Store, row: TimerRow) -> ImportAnswer {
+    match write(store, WriteOp::Import(ImportOp { row })) {
+        WriteAnswer::Import(answer) => answer,
+        other => panic!("not the answer to an import: {other:?}"),
+    }
+}
+
+/// Returns the row of a timer as another store exports it.
+fn foreign(number: u128, timer: NewTimer) -> TimerRow {
+    let other = MemoryStore::new();
+    let entry = arm(&other, number, timer);
+    ask(|reply| other.get(entry.id.timer, reply)).unwrap().remove(0)
+}
+
+fn repeated_imports(store: &dyn Store) {
+    let owner = own(store, 1);
+    let hour = Duration::from_secs(3600);
+    let start = SystemTime::now() - Duration::from_secs(60);
+    let exported = [
+        foreign(1, NewTimer::every("tick", hour).first_at(start)),
+        foreign(2, past("mail", 0)),
+        foreign(3, past("mail", 0).key("k")),
+        foreign(4, NewTimer::every("tick", hour).first_at(start).times(2).key("twice")),
+    ];
+    let import = |wanted: ImportAnswer| {
+        let ops = exported.iter().map(|row| WriteOp::Import(ImportOp { row: row.clone() }));
+        let answers = write_all(store, ops.collect());
+        answers.iter().filter(|answer| **answer == WriteAnswer::Import(wanted)).count()
+    };
+    assert_eq!(import(ImportAnswer::Written), 4);
+    for row in [&exported[0], &exported[1], &exported[3]] {
+        let (row, _) = take(store, &owner, DueEntry { shard: shard_now(store, row), ..DueEntry::from(row) });
+        assert_eq!(finish(store, &row, Verdict::Done), Ok(None));
+    }
+    assert_eq!(cancel_key(store, "k"), counts(1, 0, 0));
+    let before = snapshot(store);
+    assert_eq!(before.iter().map(|row| row.id.occurrence).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(import(ImportAnswer::Exists), 2, "the second occurrences are there");
+    assert_eq!(import(ImportAnswer::Ended), 2);
+    assert_eq!(snapshot(store), before);
+    // An earlier occurrence that is pending arms the later ones itself.
+    let first = foreign(5, NewTimer::every("tick", hour).first_at(start));
+    let second = TimerRow { id: RowId { occurrence: 2, ..first.id }, version: 2, ..first.clone() };
+    assert_eq!(import_row(store, first), ImportAnswer::Written);
+    assert_eq!(import_row(store, second), ImportAnswer::Exists);
+    let found = ask(|reply| store.counts(reply)).unwrap();
+    assert_eq!((found.armed, found.claimed, found.dead), (3, 0, 0));
+    // When all occurrences have ended, the history tells it of the first as of the last.
+    assert_eq!(cancel(store, Target::Id(exported[3].id.timer)), counts(1, 0, 0));
+    assert_eq!(import_row(store, exported[3].clone()), ImportAnswer::Ended);
+}
+
+/// Returns the shard that a row of another store has in this one.
+fn shard_now(store: &dyn Store, row: &TimerRow) -> ShardId {
+    ask(|reply| store.get(row.id.timer, reply)).unwrap()[0].shard
+}
+
+fn imports_without_their_key(store: &dyn Store) {
+    let holder = arm(store, 1, NewTimer::after("mail", far()).key("k"));
+    let other = MemoryStore::new();
+    let node = own(&other, 1);
+    let start = SystemTime::now() - Duration::from_secs(60);
+    let entry = arm(&other, 2, NewTimer::every("tick", Duration::from_secs(3600)).first_at(start).key("k"));
+    take(&other, &node, entry);
+    let exported = snapshot(&other);
+    assert_eq!(exported.iter().map(|row| row.is_head).collect::<Vec<_>>(), [false, true]);
+    for row in exported {
+        assert_eq!(import_row(store, row), ImportAnswer::Conflict(holder.id.timer));
+    }
+    // A dead letter needs no key.
+    let dead = TimerRow { state: RowState::Dead, is_head: false, ..foreign(3, past("mail", 0).key("k")) };
+    assert_eq!(import_row(store, dead), ImportAnswer::Written);
 }

@@ -32,7 +32,7 @@ fn u5_a_timer_of_an_applications_transaction_exists_if_the_transaction_commits()
     // The library finds that it is the same request, and in the same shard.
     let same = NewTimer::after("mail", Duration::from_secs(1_000_000)).key("b").name("n").payload(b"one");
     let again = conformance::ask::create(&store, 7, same.clone());
-    assert_eq!(again, CreateAnswer::Existing { id: committed, due: row.due, version: 1 });
+    assert_eq!(again, CreateAnswer::Existing { id: committed, due: row.due, version: 1, in_flight: false });
     let native = arm(&store, 8, same.clone().key("c"));
     assert_eq!(native.shard, row.shard, "one name, one shard");
     // The same request the other way round.
@@ -142,6 +142,8 @@ fn u5_the_functions_have_the_same_conflict_modes_plans_and_counts_as_the_library
         "'mail', after => '1 s', key => ''",
         "'mail', after => '1 s', missed => '\"Sometimes\"'",
         "'mail', after => '1 s', missed => '{\"All\": {\"at_most\": 0}}'",
+        "'mail', after => '1 s', missed => '{\"Skip\": {\"older_than\": {\"secs\": 0, \"nanos\": 0}}}'",
+        "'mail', after => '1 s', missed => '{\"DeadAfter\": {\"secs\": 0, \"nanos\": 0}}'",
         "'mail', after => '1 s', retry => '{\"attempts\": 0}'",
         "'mail', after => '1 s', retry => '{\"tries\": 1}'",
         "'mail', after => '1 s', payload => decode(repeat('00', 1048577), 'hex')",
@@ -191,6 +193,111 @@ fn u5_a_key_of_an_open_transaction_makes_a_create_wait_and_then_decide() {
     wait(application.batch_execute("COMMIT")).unwrap();
     assert!(matches!(waiting.join().unwrap(), CreateAnswer::Existing { .. }));
     assert_eq!(cancel_key(&store, "k").cancelled, 1);
+}
+
+#[test]
+fn u1_u5_a_delay_is_another_time_for_modes_that_move_and_replace_arms_a_key_in_flight() {
+    let Some(schema) = Schema::new() else { return };
+    let store = schema.store();
+    let owner = own(&store, 1);
+    let application = schema.client();
+    let call = |arguments: &str| {
+        let query = schema.sql(&format!("SELECT timer, answer FROM tourbillon.create_timer('mail', {arguments})"));
+        let row = wait(application.query_one(&query, &[]))?;
+        Ok::<_, tokio_postgres::Error>((row.get::<_, uuid::Uuid>(0), row.get::<_, String>(1)))
+    };
+    let lease = |mode: &str| call(&format!("after => '1000000 s', key => 'lease', on_conflict => '{mode}'")).unwrap();
+    let mut last = lease("refuse").0;
+    for (mode, moves) in [("refuse", false), ("keep", false), ("earlier", false), ("later", true), ("replace", true)] {
+        thread::sleep(Duration::from_millis(2));
+        let (id, answer) = lease(mode);
+        assert_eq!((id != last, answer.as_str()), (moves, if moves { "created" } else { "existing" }), "{mode}");
+        last = id;
+    }
+    let every = |mode: &str| call(&format!("every => '1000000 s', key => 'every', on_conflict => '{mode}'")).unwrap();
+    let first = every("replace").0;
+    assert_eq!(every("replace"), (first, "existing".to_owned()), "a repeating timer stays");
+    // A handler arms its own key again.
+    let now = "at => '1970-01-12 13:46:40 UTC', key => 'k'";
+    let (first, _) = call(now).unwrap();
+    let (row, _) = take(&store, &owner, due(&store, "mail", StoreTime::from_micros(2_000_000_000_000), 1).entries[0]);
+    assert_eq!(call(now).unwrap(), (first, "existing".to_owned()));
+    let (second, answer) = call(&format!("{now}, on_conflict => 'replace'")).unwrap();
+    assert!(second != first && answer == "created");
+    assert_eq!(finish(&store, &row, Verdict::Done), Ok(None));
+    assert_eq!(cancel_key(&store, "k").cancelled, 1);
+}
+
+#[test]
+fn u1_u5_the_same_create_finds_its_timer_after_its_end_has_come_near() {
+    let Some(schema) = Schema::new() else { return };
+    drop(schema.store());
+    let application = schema.client();
+    let call = |more: &str| {
+        let query = format!(
+            "SELECT answer FROM tourbillon.create_timer('mail', every => '1000 s', until => now() + '900 s', key => 'k'{more})"
+        );
+        wait(application.query_one(&schema.sql(&query), &[])).map(|row| row.get::<_, String>(0))
+    };
+    wait(application.batch_execute("BEGIN; SAVEPOINT here")).unwrap();
+    assert_eq!(call("").unwrap_err().code().unwrap().code(), "22023", "it would never be due");
+    wait(application.batch_execute("ROLLBACK TO here")).unwrap();
+    // The timer was created when its end was far enough.
+    let earlier = schema.sql(
+        "SELECT tourbillon.create_timer('mail', every => '1000 s', until => now() + '2000 s', key => 'k');
+        UPDATE tourbillon.timers SET plan = plan || jsonb_build_object('until', tourbillon.micros(now() + '900 s'))",
+    );
+    wait(application.batch_execute(&earlier)).unwrap();
+    assert_eq!(call("").unwrap(), "existing");
+    assert_eq!(call(", payload => 'other', on_conflict => 'keep'").unwrap(), "existing");
+    assert_eq!(call(", payload => 'other', on_conflict => 'replace'").unwrap_err().code().unwrap().code(), "22023");
+}
+
+#[test]
+fn u2_u5_a_cancel_finds_the_timer_that_has_got_the_key_while_it_waited() {
+    let Some(schema) = Schema::new() else { return };
+    let store = schema.store();
+    let application = schema.client();
+    arm(&store, 1, far("mail").key("k"));
+    let replace =
+        "BEGIN; SELECT tourbillon.create_timer('mail', after => '1000 s', key => 'k', on_conflict => 'replace')";
+    wait(application.batch_execute(&schema.sql(replace))).unwrap();
+    let (canceller, watcher) = (schema.client(), schema.client());
+    let pid: i32 = wait(canceller.query_one("SELECT pg_backend_pid()", &[])).unwrap().get(0);
+    let cancel = schema.sql("SELECT cancelled, in_flight, gone FROM tourbillon.cancel(key => 'k')");
+    let waiting = thread::spawn(move || wait(canceller.query_one(&cancel, &[])).unwrap());
+    let waits = "SELECT cardinality(pg_blocking_pids($1)) > 0";
+    while !wait(watcher.query_one(waits, &[&pid])).unwrap().get::<_, bool>(0) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    wait(application.batch_execute("COMMIT")).unwrap();
+    let row = waiting.join().unwrap();
+    assert_eq!([0, 1, 2].map(|column| row.get::<_, i64>(column)), [1, 0, 0], "the key was never free");
+    assert_eq!(ask(|reply| store.counts(reply)).unwrap().armed, 0);
+}
+
+#[test]
+fn u2_u5_a_cancel_passes_the_key_to_an_occurrence_that_waits_for_its_next_attempt() {
+    let Some(schema) = Schema::new() else { return };
+    let store = schema.store();
+    let owner = own(&store, 1);
+    let application = schema.client();
+    let hour = Duration::from_secs(3600);
+    let start = std::time::SystemTime::now() - Duration::from_secs(60);
+    let (row, next) = take(&store, &owner, arm(&store, 1, NewTimer::every("tick", hour).first_at(start).key("k")));
+    assert!(next.is_some());
+    // As if the delivery were refused between two statements of the function.
+    let refuse = schema.sql(
+        "CREATE FUNCTION tourbillon.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            UPDATE tourbillon.timers SET state = 0 WHERE state = 1; RETURN NULL; END $$;
+        CREATE TRIGGER refuse AFTER DELETE ON tourbillon.timers EXECUTE FUNCTION tourbillon.refuse()",
+    );
+    wait(application.batch_execute(&refuse)).unwrap();
+    let cancel = schema.sql("SELECT cancelled, in_flight, gone FROM tourbillon.cancel(key => 'k')");
+    let counts = wait(application.query_one(&cancel, &[])).unwrap();
+    assert_eq!([0, 1, 2].map(|column| counts.get::<_, i64>(column)), [1, 1, 0]);
+    let holder = ask(|reply| store.get_key("default".into(), "k".into(), reply)).unwrap();
+    assert_eq!(holder.map(|holder| holder.id), Some(row.id), "the key is that of the pending occurrence");
 }
 
 #[test]

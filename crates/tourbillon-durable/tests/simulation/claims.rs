@@ -44,6 +44,11 @@ impl Model {
         if row.attempt == 0 && row.replayed_at.is_none() {
             return self.claim_first(&row, op, now);
         }
+        // An outage has kept a retry waiting for longer than the user wants it tried.
+        if row.state == RowState::Armed && row.attempt != row.returned && has_no_time_left(&row, now) {
+            self.bury(&row);
+            return ClaimAnswer::GivenUp { is_dead: true, next: None };
+        }
         ClaimAnswer::Claimed { row: self.take(op, now), next: None }
     }
 
@@ -162,11 +167,14 @@ impl Model {
 
 /// Returns whether a row that is to be delivered at `wake` has had its last attempt.
 fn is_last_attempt(row: &TimerRow, wake: StoreTime) -> bool {
-    row.attempt - row.returned >= row.spec.retry.attempts
-        || row.spec.retry.give_up_after.is_some_and(|limit| {
-            let since = row.replayed_at.map_or(row.due, |replayed| replayed.max(row.due));
-            wake > since.saturating_add(limit)
-        })
+    row.attempt - row.returned >= row.spec.retry.attempts || has_no_time_left(row, wake)
+}
+
+fn has_no_time_left(row: &TimerRow, wake: StoreTime) -> bool {
+    row.spec.retry.give_up_after.is_some_and(|limit| {
+        let since = row.replayed_at.map_or(row.due, |replayed| replayed.max(row.due));
+        wake > since.saturating_add(limit)
+    })
 }
 
 /// Returns the armed row of a later occurrence.

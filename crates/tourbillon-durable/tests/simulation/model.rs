@@ -77,21 +77,30 @@ impl Model {
             FirstDue::After(delay) => now.saturating_add(delay),
             FirstDue::Next => next_slot(&op.spec.recurrence, now).expect("only cron lines begin like this"),
         };
-        if op.spec.until.is_some_and(|until| until < due) {
+        let is_never_due = op.spec.until.is_some_and(|until| until < due);
+        let holder = op.spec.key.as_ref().and_then(|key| self.holder(key)).cloned();
+        let in_flight = holder.as_ref().is_some_and(|holder| holder.state == RowState::Claimed);
+        if let Some(holder) = &holder {
+            let is_same = holder.spec == op.spec;
+            let is_same_time = is_never_due || op.spec.is_repeating() || holder.due == due;
+            let stays = match op.on_conflict {
+                OnConflict::Refuse => is_same,
+                OnConflict::Keep => true,
+                OnConflict::Replace => is_same && is_same_time && (is_never_due || !in_flight),
+                OnConflict::Earlier => is_same && is_same_time || !is_never_due && due >= holder.due,
+                OnConflict::Later => is_same && is_same_time || !is_never_due && due <= holder.due,
+            };
+            if stays {
+                let (id, due, version) = (holder.id.timer, holder.due, holder.version);
+                return CreateAnswer::Existing { id, due, version, in_flight };
+            }
+        }
+        if is_never_due {
             return CreateAnswer::NeverDue;
         }
-        let holder = op.spec.key.as_ref().and_then(|key| self.holder(key)).cloned();
         if let Some(holder) = &holder {
-            let gives_way = match op.on_conflict {
-                _ if holder.spec == op.spec => false,
-                OnConflict::Refuse => return CreateAnswer::Conflict { id: holder.id.timer },
-                OnConflict::Keep => false,
-                OnConflict::Replace => true,
-                OnConflict::Earlier => due < holder.due,
-                OnConflict::Later => due > holder.due,
-            };
-            if !gives_way {
-                return CreateAnswer::Existing { id: holder.id.timer, due: holder.due, version: holder.version };
+            if op.on_conflict == OnConflict::Refuse {
+                return CreateAnswer::Conflict { id: holder.id.timer };
             }
             self.replace(holder.id.timer);
         }
@@ -118,7 +127,7 @@ impl Model {
         let limit = if op.spec.is_repeating() { op.spec.times } else { Some(1) };
         assert_eq!(self.timers.insert(op.id, limit), None, "ids are new");
         self.rows.insert(row.id, row);
-        CreateAnswer::Created { entry, due, replaced: holder.map(|holder| holder.id.timer) }
+        CreateAnswer::Created { entry, due, replaced: holder.map(|holder| holder.id.timer), in_flight }
     }
 
     fn replace(&mut self, timer: TimerId) {

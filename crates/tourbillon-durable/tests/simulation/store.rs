@@ -172,7 +172,9 @@ impl SimStore {
             }
             (Flaw::DoublesNext, WriteAnswer::Claim(ClaimAnswer::Claimed { next: Some(next), .. }), _) => {
                 let next = self.tables.rows_of(next.id.timer).remove(0);
-                let id = RowId { occurrence: next.id.occurrence + 1, ..next.id };
+                // The rules import no second row of a series that is pending, so it comes as another series.
+                let timer = TimerId::from_u128(!next.id.timer.as_u128());
+                let id = RowId { timer, occurrence: next.id.occurrence };
                 let double = TimerRow { id, is_head: false, ..next };
                 self.one(&WriteOp::Import(ImportOp { row: double }), now, applied);
             }

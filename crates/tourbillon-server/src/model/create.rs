@@ -117,7 +117,8 @@ pub(crate) struct Retry {
     /// By how many percent of itself a wait may be shortened.
     #[schema(maximum = 100)]
     pub(crate) jitter_percent: Option<u8>,
-    /// No delivery is tried later than this after the timer was due.
+    /// No delivery is repeated later than this after the timer was due, or after its dead letter was replayed. How late the first one may be
+    /// is said by `missed`.
     pub(crate) give_up_after: Option<DurationText>,
 }
 
@@ -129,7 +130,7 @@ pub(crate) enum Missed {
     Once,
     /// Occurrences that are late by more than `older_than` are skipped.
     Skip {
-        /// How late an occurrence may be and still be delivered.
+        /// How late an occurrence may be and still be delivered: longer than zero, and far longer than deliveries are usually late.
         older_than: DurationText,
     },
     /// Each is delivered, but at most this many of the newest.
@@ -138,11 +139,12 @@ pub(crate) enum Missed {
         #[schema(minimum = 1)]
         at_most: u64,
     },
-    /// Occurrences that are late by more than this become dead letters.
+    /// Occurrences that are late by more than this, which is longer than zero, become dead letters.
     DeadAfter(DurationText),
 }
 
-/// What happens if a pending timer has the key and was asked for differently.
+/// What happens if a pending timer has the key and was asked for differently, or, unless the answer is `refuse` or `keep`, for another time. A timer
+/// that is being delivered is pending too.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Conflict {
@@ -150,7 +152,7 @@ pub(crate) enum Conflict {
     Refuse,
     /// The pending timer stays.
     Keep,
-    /// The pending timer is cancelled, and the new one takes its key.
+    /// The pending timer is cancelled, and the new one takes its key. If it is being delivered, that delivery goes on, and the new one comes after it.
     Replace,
     /// The one that is due earlier stays.
     Earlier,

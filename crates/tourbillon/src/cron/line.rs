@@ -15,7 +15,7 @@ use std::time::Duration;
 use croner::parser::CronParser;
 use croner::{CronComponent, CronPattern, Weekday};
 use jiff::civil::Date;
-use jiff::tz::TimeZone;
+use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 use super::LAST_YEAR;
 use super::error::{CronError, CronField};
@@ -56,12 +56,14 @@ pub(super) fn parse(line: &str) -> Result<Parsed, CronError> {
     Ok(Parsed { zone, times: times(line, words)? })
 }
 
-/// Returns the zone of this name in the IANA time zone database.
+/// Returns the zone of this name in the IANA time zone database: in that of the system, or else in the copy that the program has. A system
+/// can have an old database, or one of which rare and former names are a package of their own.
 ///
 /// # Errors
 /// [`CronError::UnknownZone`].
 pub(super) fn zone(name: &str) -> Result<TimeZone, CronError> {
-    TimeZone::get(name).map_err(|_| CronError::UnknownZone { name: name.into() })
+    let found = TimeZone::get(name).or_else(|_| TimeZoneDatabase::bundled().get(name));
+    found.map_err(|_| CronError::UnknownZone { name: name.into() })
 }
 
 fn times(line: &str, words: &[Range<usize>]) -> Result<CronTimes, CronError> {

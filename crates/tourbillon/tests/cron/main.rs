@@ -7,6 +7,7 @@ mod meaning;
 #[path = "../random/mod.rs"]
 mod random;
 mod search;
+mod zones;
 
 use jiff::Timestamp;
 use tourbillon::Cron;

@@ -1,5 +1,7 @@
 //! The rows during one transaction: the tables, and what the transaction has changed so far.
 
+use std::collections::HashMap;
+
 use super::changes::Changes;
 use super::encoding::{self, Totals};
 use super::layout::{self, IndexKeys};
@@ -21,6 +23,8 @@ pub(super) struct Transaction<'a> {
     history: u64,
     changes: Changes,
     totals: Totals,
+    /// The latest occurrence of each timer in the history, once an import has asked for one.
+    last_ended: Option<HashMap<TimerId, u64>>,
 }
 
 impl<'a> Transaction<'a> {
@@ -32,7 +36,7 @@ impl<'a> Transaction<'a> {
         now: StoreTime,
         changes: Changes,
     ) -> Transaction<'a> {
-        Transaction { tables, shards, now, history, changes, totals }
+        Transaction { tables, shards, now, history, changes, totals, last_ended: None }
     }
 
     /// Returns the changes, and the totals after them.
@@ -76,6 +80,28 @@ impl<'a> Transaction<'a> {
         keys.extend(written.map(|(key, _)| key.to_vec()));
         keys.sort_unstable();
         Ok(keys)
+    }
+
+    /// Reads the whole history, which has no index of timers.
+    fn read_last_ended(&self) -> Result<HashMap<TimerId, u64>, StoreError> {
+        let mut last = HashMap::new();
+        let mut add = |key: &[u8], value: &[u8]| {
+            let read = encoding::read_history(key, value);
+            let (_, entry) = read.map_err(|_| self.tables.damaged("an entry of the history is malformed"))?;
+            note_ended(&mut last, entry.id);
+            Ok(())
+        };
+        let prefix = layout::all_history();
+        for entry in self.tables.view().scan(prefix.clone(), Vec::new()) {
+            let (key, value) = entry?;
+            if self.changes.get(&key).is_none() {
+                add(&key, &value)?;
+            }
+        }
+        for (key, value) in self.changes.scan(&prefix) {
+            value.map_or(Ok(()), |value| add(key, value))?;
+        }
+        Ok(last)
     }
 
     fn count(&mut self, state: RowState) -> &mut u64 {
@@ -145,6 +171,17 @@ impl Rows for Transaction<'_> {
         Ok(rows)
     }
 
+    fn last_ended(&mut self, timer: TimerId) -> Result<Option<u64>, StoreError> {
+        if self.totals.ended == 0 {
+            return Ok(None);
+        }
+        let last = match self.last_ended.take() {
+            Some(last) => last,
+            None => self.read_last_ended()?,
+        };
+        Ok(self.last_ended.insert(last).get(&timer).copied())
+    }
+
     fn put(&mut self, old: Option<&TimerRow>, new: TimerRow) -> Result<(), StoreError> {
         let before = old.map(layout::index_keys).unwrap_or_default();
         let after = layout::index_keys(&new);
@@ -185,6 +222,7 @@ impl Rows for Transaction<'_> {
             let key = layout::history(slot);
             let value = encoding::history(&key, number, &row.history(ended_as, self.now));
             self.changes.put(&key, &value);
+            self.last_ended.iter_mut().for_each(|last| note_ended(last, row.id));
         }
         Ok(())
     }
@@ -205,6 +243,11 @@ impl Transaction<'_> {
             }
         }
     }
+}
+
+fn note_ended(last: &mut HashMap<TimerId, u64>, ended: RowId) {
+    let last = last.entry(ended.timer).or_default();
+    *last = ended.occurrence.max(*last);
 }
 
 /// Reads the row that is the value of a key.

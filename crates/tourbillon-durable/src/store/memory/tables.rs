@@ -234,6 +234,11 @@ impl Rows for MemoryRows<'_> {
         Ok(named.map(|(_, _, row)| self.tables.rows[row].clone()).collect())
     }
 
+    fn last_ended(&mut self, timer: TimerId) -> Result<Option<u64>, StoreError> {
+        let ended = self.tables.history.iter().filter(|entry| entry.id.timer == timer);
+        Ok(ended.map(|entry| entry.id.occurrence).max())
+    }
+
     fn put(&mut self, old: Option<&TimerRow>, new: TimerRow) -> Result<(), StoreError> {
         debug_assert_eq!(old, self.tables.rows.get(&new.id), "the rules know the row that they change");
         if let Some(old) = old {

@@ -16,6 +16,7 @@ const MIGRATIONS: &[&[&str]] = &[
     &[include_str!("sql/v3.sql")],
     &[include_str!("sql/v4.sql")],
     &[include_str!("sql/v5.sql")],
+    &[include_str!("sql/v6_functions.sql")],
 ];
 
 /// The oldest server that has all that the statements need.

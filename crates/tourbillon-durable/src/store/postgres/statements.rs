@@ -23,6 +23,7 @@ pub(super) struct Statements {
     pub(super) get: Sql,
     pub(super) get_key: Sql,
     pub(super) history: Sql,
+    pub(super) last_ended: Sql,
     pub(super) counts: Sql,
     pub(super) overdue: Sql,
     pub(super) due_soon: Sql,
@@ -116,6 +117,10 @@ impl Statements {
                     "SELECT {HISTORY_COLUMNS} FROM tourbillon.history WHERE id = $1 ORDER BY at DESC, occurrence DESC"
                 ),
                 &[Type::UUID],
+            ),
+            last_ended: sql(
+                "SELECT id, max(occurrence) FROM tourbillon.history WHERE id = ANY ($1) GROUP BY id",
+                &[Type::UUID_ARRAY],
             ),
             counts: sql("SELECT state, count(*), count(last_error) FROM tourbillon.timers GROUP BY state", &[]),
             overdue: sql(

@@ -24,6 +24,8 @@ pub(super) struct WorkingSet {
     /// By namespace and name.
     names: HashMap<(String, String), BTreeSet<RowId>>,
     ended: Vec<HistoryEntry>,
+    /// The latest occurrence in the history of each timer of which the batch imports a row.
+    last_ended: HashMap<TimerId, u64>,
 }
 
 /// What a batch has changed.
@@ -45,6 +47,10 @@ impl WorkingSet {
 
     pub(super) fn set_epoch(&mut self, shard: ShardId, epoch: u64) {
         self.epochs.insert(shard, epoch);
+    }
+
+    pub(super) fn set_last_ended(&mut self, timer: TimerId, occurrence: u64) {
+        self.last_ended.insert(timer, occurrence);
     }
 
     /// Adds a row that the server has.
@@ -130,6 +136,11 @@ impl Rows for WorkingSet {
     fn of_name(&mut self, namespace: &str, name: &str) -> Result<Vec<TimerRow>, StoreError> {
         let ids = self.names.get(&(namespace.to_owned(), name.to_owned())).into_iter().flatten();
         Ok(ids.filter_map(|id| self.rows.get(id)).cloned().collect())
+    }
+
+    fn last_ended(&mut self, timer: TimerId) -> Result<Option<u64>, StoreError> {
+        let here = self.ended.iter().filter(|entry| entry.id.timer == timer).map(|entry| entry.id.occurrence);
+        Ok(here.chain(self.last_ended.get(&timer).copied()).max())
     }
 
     fn put(&mut self, old: Option<&TimerRow>, new: TimerRow) -> Result<(), StoreError> {

@@ -17,7 +17,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::super::error::StoreError;
-use super::super::op::{WriteAnswer, WriteOp};
+use super::super::op::{ImportOp, WriteAnswer, WriteOp};
 use super::super::row::{RowId, RowState, TimerRow};
 use super::super::rules;
 use super::super::shard::ShardId;
@@ -102,6 +102,20 @@ async fn transact(
     if !shards.is_empty() {
         for row in session.rows(&store.sql.lock_epochs, &[&shards]).await? {
             rows.set_epoch(ShardId(row.get::<_, i16>(0).cast_unsigned()), row.get::<_, i64>(1).cast_unsigned());
+        }
+    }
+    let imported: Vec<Uuid> = batch
+        .iter()
+        .filter_map(|op| match op {
+            WriteOp::Import(ImportOp { row }) => Some(row.id.timer.as_uuid()),
+            _ => None,
+        })
+        .collect();
+    if !imported.is_empty() {
+        // Behind the locks: what ended while this batch waited for them is in the history by now.
+        for row in session.rows(&store.sql.last_ended, &[&imported]).await? {
+            let timer = TimerId::from_u128(row.get::<_, Uuid>(0).as_u128());
+            rows.set_last_ended(timer, row.get::<_, i64>(1).cast_unsigned());
         }
     }
     let answers = batch.iter().map(|op| rules::apply(&mut rows, op.clone())).collect::<Result<Vec<_>, StoreError>>()?;

@@ -14,21 +14,21 @@ use crate::time::StoreTime;
 
 pub(super) fn create(rows: &mut (impl Rows + ?Sized), op: CreateOp) -> Result<CreateAnswer, StoreError> {
     let now = rows.now();
-    let Some(due) = op.spec.first_due(now) else { return Ok(CreateAnswer::NeverDue) };
+    let due = op.spec.first_due(now);
     let holder = match &op.spec.key {
         Some(key) => rows.head(&op.spec.namespace, key)?,
         None => None,
     };
-    let mut replaced = None;
-    if let Some(holder) = holder {
-        match on_holder(&holder, &op, due) {
-            HolderDecision::Stays => return Ok(existing(&holder)),
-            HolderDecision::Conflicts => return Ok(CreateAnswer::Conflict { id: holder.id.timer }),
-            HolderDecision::GivesWay => {
-                replaced = Some(holder.id.timer);
-                replace(rows, holder.id.timer)?;
-            }
+    let decision = holder.as_ref().map(|holder| on_holder(holder, &op, due));
+    if let (Some(holder), Some(HolderDecision::Stays)) = (&holder, &decision) {
+        return Ok(existing(holder));
+    }
+    let Some(due) = due else { return Ok(CreateAnswer::NeverDue) };
+    if let Some(holder) = &holder {
+        if let Some(HolderDecision::Conflicts) = decision {
+            return Ok(CreateAnswer::Conflict { id: holder.id.timer });
         }
+        replace(rows, holder.id.timer)?;
     }
     let row = TimerRow {
         id: RowId { timer: op.id, occurrence: 1 },
@@ -51,7 +51,8 @@ pub(super) fn create(rows: &mut (impl Rows + ?Sized), op: CreateOp) -> Result<Cr
     };
     let entry = DueEntry::from(&row);
     rows.put(None, row)?;
-    Ok(CreateAnswer::Created { entry, due, replaced })
+    let replaced = holder.as_ref().map(|holder| holder.id.timer);
+    Ok(CreateAnswer::Created { entry, due, replaced, in_flight: holder.as_ref().is_some_and(is_in_flight) })
 }
 
 /// What happens to the row that holds the key of a new timer.
@@ -61,23 +62,33 @@ enum HolderDecision {
     Conflicts,
 }
 
-fn on_holder(holder: &TimerRow, op: &CreateOp, due: StoreTime) -> HolderDecision {
+/// Decides between the holder of a key and a request that would be due at `due`, if ever.
+fn on_holder(holder: &TimerRow, op: &CreateOp, due: Option<StoreTime>) -> HolderDecision {
     let gives_way_if = |gives_way| if gives_way { HolderDecision::GivesWay } else { HolderDecision::Stays };
-    // The same request, perhaps sent again because its answer was lost.
-    if holder.spec == op.spec {
-        return HolderDecision::Stays;
-    }
+    let is_same = holder.spec == op.spec;
+    // The same request, perhaps sent again because its answer was lost. One with a delay means another time each time that it is sent; a repeating
+    // timer stays all the same, because processes create theirs each time that they start.
+    let is_repeated = is_same && due.is_none_or(|due| due == holder.due || holder.spec.is_repeating());
     match op.on_conflict {
+        OnConflict::Refuse if is_same => HolderDecision::Stays,
         OnConflict::Refuse => HolderDecision::Conflicts,
         OnConflict::Keep => HolderDecision::Stays,
+        // A handler that creates its own key again wants one more delivery.
+        OnConflict::Replace if is_in_flight(holder) && due.is_some() => HolderDecision::GivesWay,
+        _ if is_repeated => HolderDecision::Stays,
         OnConflict::Replace => HolderDecision::GivesWay,
-        OnConflict::Earlier => gives_way_if(due < holder.due),
-        OnConflict::Later => gives_way_if(due > holder.due),
+        OnConflict::Earlier => gives_way_if(due.is_none_or(|due| due < holder.due)),
+        OnConflict::Later => gives_way_if(due.is_none_or(|due| due > holder.due)),
     }
 }
 
+fn is_in_flight(row: &TimerRow) -> bool {
+    row.state == RowState::Claimed
+}
+
 fn existing(holder: &TimerRow) -> CreateAnswer {
-    CreateAnswer::Existing { id: holder.id.timer, due: holder.due, version: holder.version }
+    let in_flight = is_in_flight(holder);
+    CreateAnswer::Existing { id: holder.id.timer, due: holder.due, version: holder.version, in_flight }
 }
 
 /// Cancels the armed rows of a timer, and takes its key from those that are being delivered.
@@ -184,12 +195,23 @@ pub(super) fn dead_letter(
 }
 
 /// Writes a row of another store. Owners and shards are this store's: a row that was being delivered is armed, and is delivered again.
+///
+/// A row that the store has had before is not written, so that an import that is repeated revives nothing (Q2).
 pub(super) fn import(rows: &mut (impl Rows + ?Sized), row: TimerRow) -> Result<ImportAnswer, StoreError> {
-    if rows.get(row.id)?.is_some() {
+    // An earlier occurrence that was never claimed arms the later ones itself.
+    let is_unclaimed = |row: &TimerRow| row.state == RowState::Armed && row.attempt == 0 && row.replayed_at.is_none();
+    let has_it = |other: &TimerRow| other.id.occurrence >= row.id.occurrence || is_unclaimed(other);
+    if rows.of_timer(row.id.timer)?.iter().any(has_it) {
         return Ok(ImportAnswer::Exists);
     }
-    if let Some(key) = row.spec.key.as_ref().filter(|_| row.is_head)
+    if rows.last_ended(row.id.timer)?.is_some_and(|last| last >= row.id.occurrence) {
+        return Ok(ImportAnswer::Ended);
+    }
+    // Of a repeating timer also the occurrences that are being delivered need the key, so that none of them comes without the ones after it.
+    let is_of_series = row.spec.is_repeating() && row.state != RowState::Dead && row.replayed_at.is_none();
+    if let Some(key) = row.spec.key.as_ref().filter(|_| row.is_head || is_of_series)
         && let Some(holder) = rows.head(&row.spec.namespace, key)?
+        && (row.is_head || holder.id.timer != row.id.timer)
     {
         return Ok(ImportAnswer::Conflict(holder.id.timer));
     }

@@ -8,11 +8,14 @@ use super::super::query::DueEntry;
 use super::super::row::{EndedAs, RowId, RowState, TimerRow};
 use super::super::shard::is_pull_fence;
 use super::{Rows, end_row, pass_on_head};
-use crate::spec::{MissedFires, TimerSpec};
+use crate::spec::{MissedFires, RecurrenceTimes, TimerSpec};
 use crate::time::StoreTime;
 
 /// The most bytes of an error that a row keeps, so that a row is not much larger than what was asked for, and an export of it can be imported.
 const LONGEST_ERROR: usize = 8 * 1024;
+
+/// When a row is claimed again whose times the claiming process cannot tell.
+const UNREADABLE_AGAIN: Duration = Duration::from_secs(60);
 
 pub(super) fn claim(rows: &mut (impl Rows + ?Sized), op: &ClaimOp) -> Result<ClaimAnswer, StoreError> {
     let Some(row) = rows.get(op.id)? else { return Ok(ClaimAnswer::Lost) };
@@ -42,6 +45,12 @@ pub(super) fn claim(rows: &mut (impl Rows + ?Sized), op: &ClaimOp) -> Result<Cla
     if row.state == RowState::Armed && row.attempt == 0 && row.replayed_at.is_none() {
         return claim_first(rows, row, op, now);
     }
+    // A retry that nobody was there to deliver. One that was only given back has had no delivery yet.
+    if row.state == RowState::Armed && row.attempt > row.returned && is_too_old(&row, now) {
+        let error = row.last_error.clone();
+        bury(rows, row, error.as_deref().unwrap_or("its next delivery came later than its policy tries"))?;
+        return Ok(ClaimAnswer::GivenUp { is_dead: true, next: None });
+    }
     // A retry or an orphan: its next occurrence was armed with its first claim.
     let row = take(rows, &row, row.clone(), op, now)?;
     Ok(ClaimAnswer::Claimed { row, next: None })
@@ -54,10 +63,22 @@ fn claim_first(
     op: &ClaimOp,
     now: StoreTime,
 ) -> Result<ClaimAnswer, StoreError> {
-    let Occurrences { current, next } = occurrences(&row.spec, row.due, row.left, now);
+    // Without its times the timer would seem to have no further occurrence. So the row stays as it is, for a process that can read them.
+    let Ok(times) = row.spec.recurrence.times() else {
+        return Ok(ClaimAnswer::Early(now.saturating_add(UNREADABLE_AGAIN)));
+    };
+    let Occurrences { current, next } = occurrences(&row.spec, &times, row.due, row.left, now);
     // In a row that is claimed for the first time the number of the occurrence counts those that were skipped.
     let next = next.map(|next| successor(&row, next));
-    let entry = next.as_ref().map(DueEntry::from);
+    // A row that is there already, however it came there, is never written over.
+    let armed = match &next {
+        Some(next) => rows.get(next.id)?,
+        None => None,
+    };
+    let entry = match &armed {
+        Some(armed) => Some(armed).filter(|armed| armed.state == RowState::Armed).map(DueEntry::from),
+        None => next.as_ref().map(DueEntry::from),
+    };
     let is_last = next.is_none();
     let is_dead = matches!(current, Current::Dead);
     let claimed = match current {
@@ -76,7 +97,8 @@ fn claim_first(
         }
     };
     match next {
-        Some(next) => rows.put(None, next)?,
+        Some(next) if armed.is_none() => rows.put(None, next)?,
+        Some(_) => {}
         None if claimed.is_none() => pass_on_head(rows, &row)?,
         None => {}
     }
@@ -109,17 +131,23 @@ struct Next {
 }
 
 /// Decides what a claim at `now` means for an occurrence that was due at `due`.
-fn occurrences(spec: &TimerSpec, due: StoreTime, left: Option<u64>, now: StoreTime) -> Occurrences {
+fn occurrences(
+    spec: &TimerSpec,
+    times: &RecurrenceTimes,
+    due: StoreTime,
+    left: Option<u64>,
+    now: StoreTime,
+) -> Occurrences {
     let after = |due: StoreTime, steps: u64| {
         let left = left.map(|left| left.saturating_sub(steps));
-        let next_due = spec.next_due(due).filter(|_| left != Some(0));
+        let next_due = times.next_after(due).and_then(|due| spec.in_time(due)).filter(|_| left != Some(0));
         next_due.map(|due| Next { due, steps, left })
     };
     // The last of the occurrences up to a time that the timer still has, at most so many further on, and how many further on it is.
     let last_until = |limit: StoreTime, most: u64| {
         let limit = limit.min(spec.until.unwrap_or(StoreTime::MAX));
         let most = most.min(left.map_or(u64::MAX, |left| left.saturating_sub(1)));
-        spec.recurrence.last_until(due, limit, most)
+        times.last_until(due, limit, most)
     };
     let late = now.since(due);
     match spec.missed {
@@ -260,10 +288,13 @@ fn current(
 
 /// Returns whether a row must not be delivered once more at `wake`.
 fn has_no_attempt_left(row: &TimerRow, wake: StoreTime) -> bool {
-    let policy = &row.spec.retry;
+    row.attempt.saturating_sub(row.returned) >= row.spec.retry.attempts || is_too_old(row, wake)
+}
+
+/// Returns whether the policy of a row tries no delivery at `wake` any more.
+fn is_too_old(row: &TimerRow, wake: StoreTime) -> bool {
     let since = row.replayed_at.unwrap_or(row.due).max(row.due);
-    let counted = row.attempt.saturating_sub(row.returned);
-    counted >= policy.attempts || policy.give_up_after.is_some_and(|limit| wake > since.saturating_add(limit))
+    row.spec.retry.give_up_after.is_some_and(|limit| wake > since.saturating_add(limit))
 }
 
 /// Makes a row a dead letter.

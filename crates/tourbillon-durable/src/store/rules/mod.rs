@@ -71,6 +71,12 @@ pub trait Rows {
     /// The store could not be read.
     fn of_name(&mut self, namespace: &str, name: &str) -> Result<Vec<TimerRow>, StoreError>;
 
+    /// Returns the latest occurrence of a timer that has ended, as far as the history tells.
+    ///
+    /// # Errors
+    /// The store could not be read.
+    fn last_ended(&mut self, timer: TimerId) -> Result<Option<u64>, StoreError>;
+
     /// Writes a row and its indexes. `old` is the row as it was, if there was one.
     ///
     /// # Errors
