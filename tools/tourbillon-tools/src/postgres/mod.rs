@@ -1,7 +1,7 @@
 //! A PostgreSQL server for the tests or measurements of one process, and PgBouncer before it.
 //!
 //! `TOURBILLON_TEST_POSTGRES=URL` names a running server. Otherwise the binaries of the Debian package `postgresql`, or those in the folder
-//! `TOURBILLON_TEST_POSTGRES_BIN`, make a cluster in a temporary directory, without a port: only its Unix socket is open. A shell waits for
+//! `TOURBILLON_TEST_POSTGRES_BIN` (if that is empty: no binaries at all), make a cluster in a temporary directory, without a port: only its Unix socket is open. A shell waits for
 //! the end of the process, however that ends, and then ends the server and removes the directory. A test can stop the server of a cluster
 //! of its own, and start it again. [`Pooler`] does the same with PgBouncer.
 
@@ -17,6 +17,8 @@ use std::sync::OnceLock;
 
 use place::ServerPlace;
 pub use pooler::{PoolMode, Pooler};
+
+use crate::not_tested;
 
 /// A server that runs.
 #[derive(Debug)]
@@ -56,7 +58,7 @@ pub fn url() -> Option<&'static str> {
     match cluster {
         Ok(cluster) => Some(cluster.url()),
         Err(reason) => {
-            println!("NOT TESTED ON POSTGRESQL: {reason}, and TOURBILLON_TEST_POSTGRES is not set");
+            not_tested("ON POSTGRESQL", &format!("{reason}, and TOURBILLON_TEST_POSTGRES is not set"));
             None
         }
     }
@@ -153,9 +155,12 @@ impl OwnServer {
     }
 }
 
-/// Finds the binaries: those that `TOURBILLON_TEST_POSTGRES_BIN` names, or the newest that Debian has installed.
+/// Finds the binaries: those that `TOURBILLON_TEST_POSTGRES_BIN` names, or the newest that Debian has installed. An empty name hides the latter.
 fn programs() -> Option<PathBuf> {
     if let Some(named) = env::var_os("TOURBILLON_TEST_POSTGRES_BIN") {
+        if named.is_empty() {
+            return None;
+        }
         let named = PathBuf::from(named);
         assert!(named.join("initdb").exists(), "TOURBILLON_TEST_POSTGRES_BIN: there is no {}/initdb", named.display());
         return Some(named);
