@@ -61,16 +61,7 @@ async fn main() -> Result<(), AnyError> {
 }
 
 async fn worker(server: &str, is_tuned: bool) -> Result<Worker, AnyError> {
-    let mut options = PgConnectOptions::new();
-    for (name, value) in server.split(' ').filter_map(|part| part.split_once('=')) {
-        options = match name {
-            "host" => options.socket(value),
-            "user" => options.username(value),
-            "dbname" => options.database(value),
-            _ => options,
-        };
-    }
-    let pool = PgPoolOptions::new().max_connections(16).connect_with(options).await?;
+    let pool = PgPoolOptions::new().max_connections(16).connect_with(self::server(server)?).await?;
     let schema = format!("graphile_{}", std::process::id());
     let mut worker = WorkerOptions::default().schema(schema.as_str()).define_job::<FireJob>().pg_pool(pool);
     if is_tuned {
@@ -79,6 +70,27 @@ async fn worker(server: &str, is_tuned: bool) -> Result<Worker, AnyError> {
         worker = worker.complete_job_batch_delay(Duration::from_millis(5));
     }
     Ok(worker.init().await?)
+}
+
+/// Reads an address of either form that PostgreSQL's own programs take.
+fn server(address: &str) -> Result<PgConnectOptions, AnyError> {
+    if address.contains("://") {
+        return Ok(address.parse()?);
+    }
+    let mut options = PgConnectOptions::new();
+    for word in address.split_whitespace() {
+        let (name, value) = word.split_once('=').ok_or_else(|| format!("{word:?} in {address:?} is no name=value"))?;
+        options = match name {
+            "host" if value.starts_with('/') => options.socket(value),
+            "host" => options.host(value),
+            "port" => options.port(value.parse()?),
+            "user" => options.username(value),
+            "password" => options.password(value),
+            "dbname" => options.database(value),
+            _ => return Err(format!("{name:?} in the address of the server is not known").into()),
+        };
+    }
+    Ok(options)
 }
 
 fn spec(fire: &Fire) -> Result<JobSpec, AnyError> {

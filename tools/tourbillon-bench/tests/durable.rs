@@ -26,7 +26,7 @@ fn q1_q2_q3_every_acknowledged_operation_is_accounted_for_after_kills() {
     };
     for system in ["tourbillon-embedded", "tourbillon-postgres"] {
         if system == "tourbillon-postgres" && errors.contains("NOT MEASURED ON POSTGRESQL") {
-            println!("NOT TESTED ON POSTGRESQL: it is not installed");
+            tourbillon_tools::not_tested("ON POSTGRESQL", "it is not installed");
             continue;
         }
         assert!(figure(system, "acknowledged").is_some_and(|count| count > 0.0), "{system}: {lines:?}");

@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use tourbillon_tools::not_tested;
 use tourbillon_tools::postgres::{PoolMode, Pooler};
 
 use super::postgres::Database;
@@ -22,7 +23,7 @@ const CONNECTIONS: u32 = 4;
 /// Starts a pooler before a database of its own; `None` if the machine lacks one of them, after saying so.
 fn pooled_database() -> Option<(Pooler, Database)> {
     let database = Database::new()?;
-    let say = |reason| println!("NOT TESTED THROUGH PGBOUNCER: {reason}");
+    let say = |reason: String| not_tested("THROUGH PGBOUNCER", &reason);
     let pooler = Pooler::start(&database.url, PoolMode::Transaction, CONNECTIONS).map_err(say).ok()?;
     Some((pooler, database))
 }

@@ -14,6 +14,7 @@ use rustix::process::{Resource, Rlimit, Uid, geteuid, getrlimit, setrlimit};
 use tempfile::TempDir;
 use tourbillon_durable::store::{EmbeddedOptions, EmbeddedStore, Store};
 use tourbillon_durable::{Ack, BlockingTimers, StoreError, Timers, TimersError};
+use tourbillon_tools::not_tested;
 
 use crate::conformance::ask::{ask, cancel_key};
 use crate::support::{all_rows, close, create_all, far, options, overdue, verify};
@@ -39,7 +40,7 @@ fn on_small_disk(test: &str, run: fn(&Path)) {
         probe.output().is_ok_and(|done| done.status.success())
     };
     let Some(way) = ways.iter().find(is_possible) else {
-        println!("NOT TESTED ON A SMALL DISK: `unshare --mount` or a mount of a tmpfs is refused here");
+        not_tested("ON A SMALL DISK", "`unshare --mount` or a mount of a tmpfs is refused here");
         return;
     };
     let mut child = Command::new("unshare");

@@ -44,6 +44,20 @@ fn q1_q2_q3_q4_q7_the_same_without_prepared_statements_as_poolers_need_it() {
     conform(|schema| schema.options().prepared_statements(false));
 }
 
+#[test]
+fn a_machine_without_postgresql_is_told_so_in_one_line_that_the_test_harness_does_not_hide() {
+    let tests = [
+        "q1_q2_q3_q4_q7_the_store_in_postgresql_does_what_every_store_does",
+        "q1_q2_q3_q4_q7_the_same_without_prepared_statements_as_poolers_need_it",
+    ];
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(tests).arg("--exact").env("TOURBILLON_TEST_POSTGRES_BIN", "").env_remove("TOURBILLON_TEST_POSTGRES");
+    let output = child.env_remove("RUST_TEST_NOCAPTURE").output().unwrap();
+    let [shown, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(output.status.success() && shown.contains("2 passed"), "{shown}\n{errors}");
+    assert_eq!(errors.lines().filter(|line| line.starts_with("NOT TESTED ON POSTGRESQL")).count(), 1, "{errors}");
+}
+
 fn conform(options: impl Fn(&Schema) -> PostgresOptions) {
     conform_on(Schema::new, options);
 }

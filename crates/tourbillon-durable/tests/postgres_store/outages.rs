@@ -8,6 +8,7 @@ use std::sync::mpsc::channel;
 
 use tokio_postgres::Client;
 use tourbillon_durable::{Ack, BlockingTimers, Timers, TimersError};
+use tourbillon_tools::not_tested;
 use tourbillon_tools::postgres::{Cluster, StopMode};
 
 use super::*;
@@ -16,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Starts a server; `None` on a machine that has none, after saying so.
 pub(super) fn own_server() -> Option<Cluster> {
-    let say = |reason| println!("NOT TESTED ON POSTGRESQL that is stopped or read only: {reason}");
+    let say = |reason: String| not_tested("ON POSTGRESQL that is stopped or read only", &reason);
     Cluster::start("-c fsync=off").map_err(say).ok()
 }
 

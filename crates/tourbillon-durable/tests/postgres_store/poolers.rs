@@ -3,6 +3,7 @@
 //! Without PgBouncer every test prints `NOT TESTED THROUGH PGBOUNCER` and passes: see `tourbillon_tools::postgres`.
 
 use tourbillon_durable::{Timers, TimersError};
+use tourbillon_tools::not_tested;
 use tourbillon_tools::postgres::{PoolMode, Pooler, url};
 
 use super::outages::{Creates, Ledger, cut_connections, open, own_server};
@@ -20,7 +21,7 @@ const LOOKS: [Duration; 2] = [Duration::from_millis(250), SECOND];
 /// Starts a pooler before a server; `None` on a machine without PgBouncer, after saying so.
 fn pooler_before(server: &str, mode: PoolMode) -> Option<Pooler> {
     let connections = if mode == PoolMode::Session { FOR_SESSIONS } else { FOR_TRANSACTIONS };
-    let say = |reason| println!("NOT TESTED THROUGH PGBOUNCER in the mode {mode:?}: {reason}");
+    let say = |reason: String| not_tested(&format!("THROUGH PGBOUNCER in the mode {mode:?}"), &reason);
     Pooler::start(server, mode, connections).map_err(say).ok()
 }
 

@@ -81,7 +81,7 @@ impl Queue for Awa {
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), AnyError> {
     let request = Request::from_arguments()?;
-    let server = server(&request.server);
+    let server = server(&request.server)?;
     // awa's schema has a fixed name, so each run has a database.
     let database = format!("awa_{}", std::process::id());
     let outside = PgPoolOptions::new().max_connections(1).connect_with(server.clone()).await?;
@@ -104,15 +104,25 @@ async fn measure(request: &Request, database: PgConnectOptions) -> Result<(), An
     request.measure(Awa { pool, store: request.is_tuned.then(|| Arc::new(store)) }).await
 }
 
-fn server(words: &str) -> PgConnectOptions {
-    words.split(' ').filter_map(|word| word.split_once('=')).fold(PgConnectOptions::new(), |options, (name, value)| {
-        match name {
-            "host" => options.socket(value),
+/// Reads an address of either form that PostgreSQL's own programs take.
+fn server(address: &str) -> Result<PgConnectOptions, AnyError> {
+    if address.contains("://") {
+        return Ok(address.parse()?);
+    }
+    let mut options = PgConnectOptions::new();
+    for word in address.split_whitespace() {
+        let (name, value) = word.split_once('=').ok_or_else(|| format!("{word:?} in {address:?} is no name=value"))?;
+        options = match name {
+            "host" if value.starts_with('/') => options.socket(value),
+            "host" => options.host(value),
+            "port" => options.port(value.parse()?),
             "user" => options.username(value),
+            "password" => options.password(value),
             "dbname" => options.database(value),
-            _ => options,
-        }
-    })
+            _ => return Err(format!("{name:?} in the address of the server is not known").into()),
+        };
+    }
+    Ok(options)
 }
 
 fn options(fire: &Fire) -> Result<InsertOpts, AnyError> {

@@ -5,7 +5,7 @@
 //! - `batches MODE SERVER SECONDS`: jobs are added a thousand at a time
 //! - `lateness MODE SERVER PENDING PER_SECOND SECONDS`: jobs that become due beside others that are far
 //!
-//! `SERVER` is `host=DIRECTORY user=USER dbname=DATABASE`, or the directory of an embedded queue. `MODE` is `shipped`, with the defaults of the
+//! `SERVER` is `host=DIRECTORY user=USER dbname=DATABASE` or `postgres://...`, or the directory of an embedded queue. `MODE` is `shipped`, with the defaults of the
 //! library, or `tuned`, with what its documents offer for many small jobs.
 
 use std::error::Error;

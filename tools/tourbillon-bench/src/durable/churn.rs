@@ -1,5 +1,6 @@
 //! Churn: clients create timers and cancel 95 of 100, beside no others and beside many.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tourbillon_durable::{NewTimer, Timers};
@@ -23,7 +24,13 @@ pub(super) fn run(options: &DurableOptions, stage: &Stage, report: &mut BenchRep
         let stores = [empty, full].map(|place| place.open(Timers::builder()));
         let [mut beside_none, mut beside_many, mut shares, mut p99s] = [const { Vec::new() }; 4];
         for _ in 0..rounds {
-            let [none, many] = stores.each_ref().map(|timers| churn(timers, time));
+            let [none, many] = stores.each_ref().map(|timers| {
+                let left = Arc::default();
+                let work = churn(timers, time, &left);
+                // The store has as many timers for the next round, case and run.
+                load::cancel(timers, std::mem::take(&mut left.lock().unwrap_or_else(PoisonError::into_inner)));
+                work
+            });
             shares.push(many.rate / none.rate);
             p99s.push(micros(&histogram(&many.answers), 0.99) / 1e3);
             beside_none.push(none.rate);
@@ -41,10 +48,11 @@ pub(super) fn run(options: &DurableOptions, stage: &Stage, report: &mut BenchRep
     }
 }
 
-fn churn(timers: &Timers, time: Duration) -> ClientsWork {
-    let timers = timers.clone();
+/// Creates timers and cancels most of them. The others are added to `left`.
+fn churn(timers: &Timers, time: Duration, left: &Arc<Mutex<Vec<u64>>>) -> ClientsWork {
+    let (timers, left) = (timers.clone(), Arc::clone(left));
     load::clients(CLIENTS, time, move |mut answers| {
-        let timers = timers.clone();
+        let (timers, left) = (timers.clone(), Arc::clone(&left));
         async move {
             let number = load::numbers(1).start;
             let timer: NewTimer = load::far(number);
@@ -52,7 +60,9 @@ fn churn(timers: &Timers, time: Duration) -> ClientsWork {
             let created = timers.create(timer).await;
             created.unwrap_or_else(|error| fail(&error.to_string()));
             answers.push(begin.elapsed().as_nanos() as u64);
-            if !number.is_multiple_of(KEPT) {
+            if number.is_multiple_of(KEPT) {
+                left.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+            } else {
                 let begin = Instant::now();
                 let counts = timers.cancel(load::key(number)).await.unwrap_or_else(|error| fail(&error.to_string()));
                 answers.push(begin.elapsed().as_nanos() as u64);

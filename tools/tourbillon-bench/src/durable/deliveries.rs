@@ -1,9 +1,10 @@
 //! Deliveries beside many pending timers: how late they are, and how long a hundred thousand at once take.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use tourbillon_durable::Timers;
+use tourbillon_durable::{TimerId, Timers};
 
 use super::DurableOptions;
 use super::load::{self, KIND};
@@ -40,8 +41,10 @@ pub(super) fn lateness(options: &DurableOptions, stage: &Stage, report: &mut Ben
         if SystemTime::now() >= begin {
             eprintln!("warning: some timers of the case were due before they were created");
         }
-        let commits = commits_until(&timers, begin + Duration::from_secs(seconds));
-        wait_until("the delivery of all timers", || seen.count() as u64 >= expected);
+        let (commits, left) = commits_until(&timers, begin + Duration::from_secs(seconds));
+        wait_until("the delivery of all timers", || seen.has_timers(expected as usize));
+        // The store has as many timers for the next case.
+        load::cancel(&timers, left);
         close(&timers);
         let case = format!("lateness,pending={pending}");
         let figures = histogram(&seen.lateness());
@@ -54,22 +57,25 @@ pub(super) fn lateness(options: &DurableOptions, stage: &Stage, report: &mut Ben
         add("commit_p50_us", commit);
         add("commit_p99_us", micros(&commits, 0.99));
         add("p99_beyond_commit_us", micros(&figures, 0.99) - commit);
-        add("delivered", seen.count() as f64);
+        add("delivered", seen.timers() as f64);
+        add("repeated_deliveries", seen.repeated() as f64);
         add("expected", expected as f64);
     }
 }
 
-/// Creates a timer ten times a second until a time, and returns the nanoseconds of each answer: the time of a commit.
-fn commits_until(timers: &Timers, end: SystemTime) -> Vec<u64> {
-    let mut nanos = Vec::new();
+/// Creates a timer ten times a second until a time, and returns the nanoseconds of each answer, the time of a commit, and the timers.
+fn commits_until(timers: &Timers, end: SystemTime) -> (Vec<u64>, Vec<u64>) {
+    let (mut nanos, mut numbers) = (Vec::new(), Vec::new());
     while SystemTime::now() < end {
+        let number = load::numbers(1).start;
+        numbers.push(number);
         let begin = Instant::now();
-        let created = runtime().block_on(timers.create(load::far(load::numbers(1).start)));
+        let created = runtime().block_on(timers.create(load::far(number)));
         created.unwrap_or_else(|error| fail(&error.to_string()));
         nanos.push(begin.elapsed().as_nanos() as u64);
         std::thread::sleep(Duration::from_millis(100));
     }
-    nanos
+    (nanos, numbers)
 }
 
 /// Measures how long it takes until timers that are due within one second are delivered.
@@ -85,21 +91,22 @@ pub(super) fn burst(options: &DurableOptions, stage: &Stage, report: &mut BenchR
         };
         load::create(&timers, BURST, due);
         let seen = Seen::register(&timers);
-        wait_until("the delivery of all timers", || seen.count() >= BURST);
+        wait_until("the delivery of all timers", || seen.has_timers(BURST));
         let took = SystemTime::now().duration_since(begin).unwrap_or_default();
         close(&timers);
         let mut add =
             |metric, value| report.add(Figure::once(backend.system(), format!("burst,timers={BURST}"), metric, value));
         add("s_until_all_delivered", took.as_secs_f64());
-        add("delivered", seen.count() as f64);
+        add("delivered", seen.timers() as f64);
+        add("repeated_deliveries", seen.repeated() as f64);
         add("early_percent", 100.0 * seen.early() as f64 / BURST as f64);
         stage.remove(&place);
     }
 }
 
-/// What the handler has seen: the lateness of each delivery in nanoseconds, and negative if it was early.
+/// What the handler has seen: the timer of each call, and its lateness in nanoseconds, which is negative if it was early.
 #[derive(Clone, Default)]
-pub(super) struct Seen(Arc<Mutex<Vec<i128>>>);
+pub(super) struct Seen(Arc<Mutex<Vec<(TimerId, i128)>>>);
 
 impl Seen {
     /// Registers a handler that only notes when it is called.
@@ -111,23 +118,38 @@ impl Seen {
                 Ok(late) => late.as_nanos() as i128,
                 Err(early) => -(early.duration().as_nanos() as i128),
             };
-            notes.0.lock().unwrap_or_else(PoisonError::into_inner).push(late);
+            notes.calls().push((delivery.id(), late));
             async {}
         });
         registered.unwrap_or_else(|error| fail(&error.to_string()));
         seen
     }
 
-    pub(super) fn count(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    fn calls(&self) -> MutexGuard<'_, Vec<(TimerId, i128)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether so many timers were delivered, each of which may have been delivered more than once.
+    fn has_timers(&self, expected: usize) -> bool {
+        self.calls().len() >= expected && self.timers() >= expected
+    }
+
+    /// Returns how many timers were delivered.
+    fn timers(&self) -> usize {
+        self.calls().iter().map(|(timer, _)| *timer).collect::<HashSet<TimerId>>().len()
+    }
+
+    /// Returns how many calls of the handler were of a timer that it was called for before.
+    fn repeated(&self) -> usize {
+        let timers = self.timers();
+        self.calls().len() - timers
     }
 
     fn early(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|late| **late < 0).count()
+        self.calls().iter().filter(|(_, late)| *late < 0).count()
     }
 
     fn lateness(&self) -> Vec<u64> {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.iter().map(|late| u64::try_from(*late).unwrap_or(0)).collect()
+        self.calls().iter().map(|(_, late)| u64::try_from(*late).unwrap_or(0)).collect()
     }
 }

@@ -121,6 +121,25 @@ pub(super) async fn create_batch(timers: &Timers, count: u64, timer: &(impl Fn(u
     }
 }
 
+/// Cancels timers, many at the same time. Exits this program if one was not pending.
+pub(super) fn cancel(timers: &Timers, numbers: Vec<u64>) {
+    let cancels: Vec<_> = numbers
+        .into_iter()
+        .map(|number| {
+            let timers = timers.clone();
+            runtime().spawn(async move { timers.cancel(key(number)).await })
+        })
+        .collect();
+    for cancel in cancels {
+        let counts = runtime().block_on(cancel).unwrap_or_else(|error| fail(&error.to_string()));
+        match counts {
+            Ok(counts) if counts.cancelled == 1 => {}
+            Ok(counts) => fail(&format!("a cancel of a pending timer counted {counts:?}")),
+            Err(error) => fail(&error.to_string()),
+        }
+    }
+}
+
 /// What clients have done in some time.
 pub(super) struct ClientsWork {
     /// Operations per second.

@@ -40,7 +40,7 @@ pub(crate) struct DurableOptions {
     /// Numbers of clients in `clients`.
     #[arg(long, value_delimiter = ',')]
     clients: Vec<usize>,
-    /// Keeps embedded stores with many pending timers below this directory, and takes those that an earlier run has left there.
+    /// Keeps embedded stores with many pending timers below this directory, and takes those that an earlier run has left there. `far` makes its own anew.
     #[arg(long)]
     kept: Option<PathBuf>,
     /// How many processes `kill` kills on each store.
@@ -49,7 +49,7 @@ pub(crate) struct DurableOptions {
     /// The seed of the random choices of `kill`.
     #[arg(long)]
     seed: Option<u64>,
-    /// Stores are made below this directory, and not below that for temporary files. Its file system has to be one that keeps data.
+    /// Stores are made below this directory, those of PostgreSQL and of the peers too, and not below that for temporary files. Its file system has to be one that keeps data.
     #[arg(long)]
     directory: Option<PathBuf>,
 }

@@ -3,13 +3,15 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tourbillon_tools::postgres::Cluster;
+use tourbillon_durable::Timers;
+use tourbillon_tools::postgres::{Cluster, StopMode};
 
 use super::load;
-use super::place::{Place, fail, runtime};
+use super::place::{Place, close, fail, runtime};
 use crate::system_kind::{DURABLE_EMBEDDED, DURABLE_POSTGRES};
 
 /// Tourbillon on a store of one kind.
@@ -31,8 +33,9 @@ impl Backend {
 
 /// What the cases of a run share.
 pub(super) struct Stage {
-    directory: TempDir,
+    /// Before the directory, which has its data: fields are dropped in this order.
     server: OnceCell<Option<Server>>,
+    directory: TempDir,
     filled: RefCell<HashMap<(Backend, usize), Place>>,
     /// Where embedded stores with many timers are kept for other runs.
     kept: Option<PathBuf>,
@@ -42,8 +45,11 @@ pub(super) struct Stage {
 /// A PostgreSQL server.
 pub(super) struct Server {
     pub(super) url: String,
-    _cluster: Option<Cluster>,
+    cluster: Option<Cluster>,
 }
+
+/// A store that was kept has the number of timers that it is named after, but for one in so many.
+const MOST_DIFFERENCE: u64 = 1_000;
 
 /// How the server is started: durable, and with memory for a working set of some million rows.
 const SERVER_OPTIONS: &str = "-c shared_buffers=512MB -c min_wal_size=2GB -c max_wal_size=4GB \
@@ -64,6 +70,12 @@ impl Stage {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
         let directory = tempfile::Builder::new().prefix("tourbillon-durable-").tempdir_in(parent);
         let directory = directory.unwrap_or_else(|error| fail(&error.to_string()));
+        if is_in_memory(directory.path()) {
+            eprintln!(
+                "WARNING: {} is in memory: nothing there is durable, and the figures are those of no disk. Name a directory on a disk with --directory",
+                directory.path().display()
+            );
+        }
         Stage { directory, server: OnceCell::new(), filled: RefCell::default(), kept, next: Cell::new(0) }
     }
 
@@ -74,11 +86,11 @@ impl Stage {
     /// Returns the server, which is started with the first call; `None` on a machine without PostgreSQL, after saying so.
     pub(super) fn server(&self) -> Option<&Server> {
         let start = || match std::env::var("TOURBILLON_TEST_POSTGRES") {
-            Ok(url) => Some(Server { url, _cluster: None }),
-            Err(_) => match Cluster::start(SERVER_OPTIONS) {
+            Ok(url) => Some(Server { url, cluster: None }),
+            Err(_) => match Cluster::start_below(self.directory(), SERVER_OPTIONS) {
                 Ok(cluster) => {
                     Server::run(cluster.url(), FILL_LOG);
-                    Some(Server { url: cluster.url().to_owned(), _cluster: Some(cluster) })
+                    Some(Server { url: cluster.url().to_owned(), cluster: Some(cluster) })
                 }
                 Err(reason) => {
                     eprintln!("NOT MEASURED ON POSTGRESQL: {reason}");
@@ -106,8 +118,9 @@ impl Stage {
         if let Some(place) = self.filled.borrow().get(&(backend, pending)) {
             return Some(place.clone());
         }
-        let place = self.place_to_fill(backend, pending)?;
-        if !matches!(&place, Place::Directory(path) if path.exists()) {
+        let place = self.place_of_filled(backend, pending)?;
+        if !is_filled(&place, pending) {
+            self.remove(&place);
             let begin = Instant::now();
             load::fill(&place, pending);
             eprintln!("{}: {pending} timers in {:.0} s", backend.system(), begin.elapsed().as_secs_f64());
@@ -116,8 +129,15 @@ impl Stage {
         Some(place)
     }
 
-    /// Returns the place of a store that gets so many timers: the same in every run if such stores are kept.
+    /// Returns the place of a store that gets so many timers, without a store: one of an earlier run is removed.
     pub(super) fn place_to_fill(&self, backend: Backend, pending: usize) -> Option<Place> {
+        let place = self.place_of_filled(backend, pending)?;
+        self.remove(&place);
+        Some(place)
+    }
+
+    /// Returns the place of a store with so many timers: the same in every run if such stores are kept.
+    fn place_of_filled(&self, backend: Backend, pending: usize) -> Option<Place> {
         match (&self.kept, backend) {
             (Some(kept), Backend::Embedded) => Some(Place::Directory(kept.join(format!("pending-{pending}")))),
             _ => self.place(backend),
@@ -134,6 +154,38 @@ impl Stage {
         match place {
             Place::Directory(path) => drop(std::fs::remove_dir_all(path)),
             Place::Schema { url, schema } => Server::run(url, &format!("DROP SCHEMA IF EXISTS {schema} CASCADE")),
+        }
+    }
+}
+
+/// Returns whether the file system of a directory is in memory.
+fn is_in_memory(directory: &Path) -> bool {
+    let mut stat = Command::new("stat");
+    let kind = stat.args(["--file-system", "--format=%T"]).arg(directory).output();
+    kind.is_ok_and(|kind| matches!(String::from_utf8_lossy(&kind.stdout).trim(), "tmpfs" | "ramfs"))
+}
+
+/// Returns whether an earlier run has left a store with so many pending timers. One that was killed has left fewer, or some hundred more.
+fn is_filled(place: &Place, pending: usize) -> bool {
+    let Place::Directory(path) = place else { return false };
+    if !path.exists() {
+        return false;
+    }
+    let timers = place.open(Timers::builder());
+    let counts = runtime().block_on(timers.counts()).unwrap_or_else(|error| fail(&error.to_string()));
+    close(&timers);
+    let is_near = counts.armed.abs_diff(pending as u64) <= pending as u64 / MOST_DIFFERENCE;
+    if !is_near {
+        eprintln!("{} has {} pending timers and not {pending}: it is made anew", path.display(), counts.armed);
+    }
+    is_near
+}
+
+impl Drop for Server {
+    /// Ends the server of this process before its data are removed.
+    fn drop(&mut self) {
+        if let Some(cluster) = &self.cluster {
+            cluster.stop(StopMode::Immediate);
         }
     }
 }

@@ -8,7 +8,7 @@ use tourbillon_durable::store::{CreateOp, PostgresOptions, PostgresStore, Reply,
 use tourbillon_durable::{NewTimer, TimerId};
 
 use super::DurableOptions;
-use super::kill::{KilledProcess, LEASE, ProcessTask};
+use super::kill::{DEFAULT_LEASE, KilledProcess, LEASE, ProcessTask};
 use super::load::KIND;
 use super::place::{Place, fail, runtime};
 use super::stage::{Backend, Stage};
@@ -25,11 +25,18 @@ pub(super) fn run(options: &DurableOptions, stage: &Stage, report: &mut BenchRep
     if !options.choice.includes(Backend::Postgres.system()) {
         return;
     }
+    take_over(ProcessTask::Handle, LEASE, stage, report);
+    if !options.is_quick() {
+        take_over(ProcessTask::HandleByDefault, DEFAULT_LEASE, stage, report);
+    }
+}
+
+fn take_over(task: ProcessTask, lease: Duration, stage: &Stage, report: &mut BenchReport) {
     let Some(place) = stage.place(Backend::Postgres) else { return };
-    let mut nodes = [0, 1].map(|slot| KilledProcess::start(&place, ProcessTask::Handle, [slot, 2, slot, 0]));
+    let mut nodes = [0, 1].map(|slot| KilledProcess::start(&place, task, [slot, 2, slot, 0]));
     nodes.iter_mut().for_each(KilledProcess::wait_until_open);
     // Until both have half of the shards.
-    std::thread::sleep(3 * LEASE);
+    std::thread::sleep(3 * lease);
     let begin = SystemTime::now() + Duration::from_secs(1);
     create(&place, begin);
     let [killed, other] = nodes;
@@ -37,7 +44,7 @@ pub(super) fn run(options: &DurableOptions, stage: &Stage, report: &mut BenchRep
     std::thread::sleep(middle.duration_since(SystemTime::now()).unwrap_or_default());
     let (mut fires, _) = killed.kill_and_read();
     let by_killed = fires.len();
-    let end = begin + SPREAD + LEASE + Duration::from_secs(3);
+    let end = begin + SPREAD + lease + Duration::from_secs(3);
     std::thread::sleep(end.duration_since(SystemTime::now()).unwrap_or_default());
     fires.extend(other.kill_and_read().0);
     let mut keys: Vec<u64> = fires.iter().map(|fire| fire.key).collect();
@@ -47,11 +54,15 @@ pub(super) fn run(options: &DurableOptions, stage: &Stage, report: &mut BenchRep
         fail(&format!("of {TIMERS} timers {} were delivered after one of two nodes was killed", keys.len()));
     }
     let longest = fires.iter().map(|fire| fire.late).max().unwrap_or_default();
+    let case = match task {
+        ProcessTask::HandleByDefault => format!("takeover,timers={TIMERS},lease=default"),
+        _ => format!("takeover,timers={TIMERS}"),
+    };
     let mut add = |metric, value| {
-        report.add(Figure::once(Backend::Postgres.system(), format!("takeover,timers={TIMERS}"), metric, value));
+        report.add(Figure::once(Backend::Postgres.system(), case.clone(), metric, value));
     };
     add("s_longest_wait", longest as f64 / 1e6);
-    add("s_of_lease", LEASE.as_secs_f64());
+    add("s_of_lease", lease.as_secs_f64());
     add("delivered", keys.len() as f64);
     add("delivered_by_the_killed_node", by_killed as f64);
     add("repeated_deliveries", (fires.len() - keys.len()) as f64);

@@ -3,7 +3,7 @@
 mod driver;
 
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -30,9 +30,8 @@ fn program(names: &[&str]) -> Option<PathBuf> {
     paths.find(|path| path.is_file())
 }
 
-/// Says what is not tested, past the output that the test harness hides.
 fn not_tested(what: &str, missing: &str) {
-    let _ = writeln!(std::io::stderr(), "NOT TESTED IN A BROWSER: {what}; this machine has {missing}");
+    crate::not_tested("IN A BROWSER", &format!("{what}; this machine has {missing}"));
 }
 
 /// Arguments with which Chromium runs anywhere, with a profile of its own, and asks nobody for anything.

@@ -11,20 +11,51 @@ use std::process::{Child, Command, Stdio};
 #[derive(Debug)]
 pub(super) struct ServerPlace {
     pub(super) directory: PathBuf,
+    /// Where PostgreSQL has its data.
+    pub(super) data: PathBuf,
     /// The user and the group, if this process is root.
     pub(super) user: Option<(u32, u32)>,
 }
 
 impl ServerPlace {
-    /// Makes a directory whose name is short: the name of a socket has at most 107 bytes.
+    /// Makes a directory for everything.
     pub(super) fn new() -> ServerPlace {
+        let place = ServerPlace::for_socket();
+        place.make(&place.data);
+        place
+    }
+
+    /// Makes a directory below this one for the data, and another one for the socket and the messages.
+    pub(super) fn with_data_below(parent: &Path) -> ServerPlace {
+        let place = ServerPlace::for_socket();
+        let data = parent.join("postgres");
+        if place.user.is_some() {
+            // The server, which is not root, has to pass.
+            let mut permissions = fs::metadata(parent).expect("the directory is there").permissions();
+            permissions.set_mode(permissions.mode() | 0o011);
+            fs::set_permissions(parent, permissions).expect("root can change a directory");
+        }
+        place.make(&data);
+        ServerPlace { data, ..place }
+    }
+
+    fn make(&self, data: &Path) {
+        fs::create_dir(data).unwrap_or_else(|error| panic!("{}: {error}", data.display()));
+        fs::set_permissions(data, fs::Permissions::from_mode(0o700)).expect("the directory is ours");
+        if let Some((uid, gid)) = self.user {
+            chown(data, Some(uid), Some(gid)).expect("root can give a directory away");
+        }
+    }
+
+    /// Makes a directory whose name is short: the name of a socket has at most 107 bytes.
+    fn for_socket() -> ServerPlace {
         for number in 0.. {
             let directory = Path::new("/tmp").join(format!("tourbillon-pg-{}-{number}", std::process::id()));
             match fs::create_dir(&directory) {
                 Ok(()) => {
                     fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).expect("the directory is ours");
                     let user = unprivileged_user(&directory);
-                    return ServerPlace { directory, user };
+                    return ServerPlace { data: directory.join("data"), directory, user };
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => panic!("{}: {error}", directory.display()),
@@ -43,8 +74,8 @@ impl ServerPlace {
 
     /// Starts a shell that runs `begin`, waits until the process has ended or has dropped the child, runs `end`, and removes the directory.
     pub(super) fn guard(&self, begin: &str, end: &str) -> Child {
-        let script =
-            format!("trap '' INT TERM HUP\n{begin}\ncat >/dev/null\n{end}\nrm -rf '{}'", self.directory.display());
+        let places = format!("'{}' '{}'", self.data.display(), self.directory.display());
+        let script = format!("trap '' INT TERM HUP\n{begin}\ncat >/dev/null\n{end}\nrm -rf {places}");
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(script).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         self.run_there(&mut shell).spawn().expect("a shell runs")

@@ -29,7 +29,7 @@ pub(super) struct Faults {
     pub(super) unexplained: Vec<u64>,
     /// Deliveries before the due time.
     pub(super) early: Vec<u64>,
-    /// Pending timers with a due time that nobody asked for, or that nobody created.
+    /// Timers that are pending with a due time, or were delivered last with one, that nobody asked for, and pending ones that nobody created.
     pub(super) wrong: Vec<u64>,
 }
 
@@ -71,6 +71,7 @@ pub(super) struct TimerAccount {
 struct OccurrenceAccount {
     /// How many occurrences after it were missed and are delivered with it.
     stands_for: u64,
+    /// The due time of the highest attempt: a timer that was given back may have been moved since the attempt before.
     due: u64,
     attempts: Vec<u64>,
 }
@@ -88,6 +89,11 @@ impl TimerAccount {
 
     fn can_be_due(&self, due: u64) -> bool {
         [self.due, self.asked].contains(&Some(due)) || self.unanswered.contains(&due)
+    }
+
+    /// Returns whether each delivery of a timer that is due once was due when it was asked to be.
+    fn is_fired_as_asked(&self) -> bool {
+        self.fired.values().all(|occurrence| self.can_be_due(occurrence.due))
     }
 
     fn repeats(&self) -> bool {
@@ -236,11 +242,14 @@ impl Ledger {
         if timer.cancel == CancelAccount::Counted && !timer.repeats() {
             self.faults.cancelled_delivered.push(key);
         }
-        let stands_for = new.stands_for;
+        let (stands_for, due) = (new.stands_for, new.due);
         let fired = timer.fired.entry(occurrence).or_insert(new);
         // Two processes report at the same time, so an earlier attempt may be read later: only the same one twice is wrong.
         if fired.attempts.contains(&attempt) || fired.stands_for != stands_for {
             self.faults.unexplained.push(key);
+        }
+        if fired.attempts.iter().all(|earlier| *earlier < attempt) {
+            fired.due = due;
         }
         self.repeated += u64::from(!fired.attempts.is_empty());
         fired.attempts.push(attempt);
@@ -262,6 +271,11 @@ impl Ledger {
         for (key, timer) in &self.timers {
             if timer.repeats() {
                 timer.compare_repeating(*key, pending.contains_key(key), &mut self.faults);
+                continue;
+            }
+            // One that nobody has created is another fault.
+            if timer.times > 0 && !timer.is_fired_as_asked() {
+                self.faults.wrong.push(*key);
                 continue;
             }
             let may_be_cancelled = timer.may_be_cancelled || self.sets.may_be_cancelled(timer.set);
@@ -340,6 +354,22 @@ mod tests {
         assert!(ledger(&moved[..3], &[(1, 20)]).faults.is_empty(), "it may have been done");
         let nothing = Event::Cancelled { key: 1, cancelled: 0, in_flight: 0, at: 5 };
         assert_eq!(ledger(&[CREATED[0], CREATED[1], nothing], &[]).faults.lost, [1]);
+    }
+
+    #[test]
+    fn q1_a_timer_that_was_moved_must_be_delivered_at_its_new_time() {
+        let moving = |due| Event::Moving { key: 1, due };
+        let moved = [CREATED[0], CREATED[1], moving(20), Event::Moved { key: 1 }];
+        let fire = |attempt, due| Event::Fired { key: 1, occurrence: 1, stands_for: 0, attempt, due, late: 0 };
+        assert_eq!(after(&moved, &[fire(1, 10)], &[]).wrong, [1], "an acknowledged reschedule is lost");
+        assert_eq!(after(&moved[..2], &[fire(1, 10), moving(20), moved[3]], &[]).wrong, [1], "read in another order");
+        assert!(after(&moved, &[fire(1, 20)], &[]).is_empty());
+        assert!(after(&moved[..3], &[fire(1, 10)], &[]).is_empty(), "it was not acknowledged");
+        assert!(after(&moved[..3], &[fire(1, 20)], &[]).is_empty(), "it may have been done");
+        assert!(after(&moved[..3], &[Event::NotMoved { key: 1 }, fire(1, 10)], &[]).is_empty(), "it was refused");
+        assert!(after(&moved, &[fire(1, 10), fire(2, 20)], &[]).is_empty(), "it was given back, and then moved");
+        assert!(after(&moved, &[fire(2, 20), fire(1, 10)], &[]).is_empty(), "read in another order");
+        assert_eq!(after(&moved, &[fire(1, 20), fire(2, 10)], &[]).wrong, [1], "the reschedule was undone");
     }
 
     #[test]

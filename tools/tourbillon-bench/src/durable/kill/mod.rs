@@ -19,8 +19,8 @@ use tourbillon_tools::Random;
 
 use self::event::Event;
 use self::ledger::Ledger;
+pub(super) use self::worker::{DEFAULT_LEASE, LEASE, ProcessTask};
 pub(crate) use self::worker::{DurableKillArgs, run_killed};
-pub(super) use self::worker::{LEASE, ProcessTask};
 use super::DurableOptions;
 use super::place::{Place, close, fail, runtime};
 use super::stage::{Backend, Stage, wait_until};
@@ -228,6 +228,7 @@ impl KilledProcess {
         let task = match task {
             ProcessTask::Work => "work",
             ProcessTask::Handle => "handle",
+            ProcessTask::HandleByDefault => "handle-by-default",
         };
         command.args(["durable-killed", task]).arg(place.to_argument()).args(numbers.map(|number| number.to_string()));
         let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();

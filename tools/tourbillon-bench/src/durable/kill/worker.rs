@@ -34,6 +34,8 @@ pub(crate) enum ProcessTask {
     Work,
     /// Its handler is called.
     Handle,
+    /// Its handler is called, and its leases are those of a process that sets none.
+    HandleByDefault,
 }
 
 /// Clients of a process that works.
@@ -41,6 +43,9 @@ const CLIENTS: u64 = 8;
 
 /// How long a node that was killed keeps its shards and its deliveries.
 pub(in crate::durable) const LEASE: Duration = Duration::from_secs(1);
+
+/// The lease of a node that sets none.
+pub(in crate::durable) const DEFAULT_LEASE: Duration = Duration::from_secs(10);
 
 /// Returns how the timers of all processes are opened.
 pub(super) fn builder() -> TimersBuilder {
@@ -50,12 +55,13 @@ pub(super) fn builder() -> TimersBuilder {
 /// Works until the process is killed.
 pub(crate) fn run_killed(arguments: &DurableKillArgs) {
     let begin = Instant::now();
-    let timers = arguments.place.open(builder());
+    let builder = if arguments.task == ProcessTask::HandleByDefault { Timers::builder() } else { builder() };
+    let timers = arguments.place.open(builder);
     report(Event::Open { micros: begin.elapsed().as_micros() as u64 });
     handle(&timers, report);
     match arguments.task {
         ProcessTask::Work => work(&timers, arguments),
-        ProcessTask::Handle => loop {
+        ProcessTask::Handle | ProcessTask::HandleByDefault => loop {
             std::thread::park();
         },
     }
