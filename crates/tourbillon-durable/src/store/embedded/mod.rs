@@ -166,6 +166,7 @@ impl EmbeddedStore {
             syncer,
             totals: opened.totals,
             changes: Changes::default(),
+            last_ended: None,
             shards: writer::unowned(&opened.totals),
             options,
             failure,

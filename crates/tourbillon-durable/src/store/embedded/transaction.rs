@@ -24,8 +24,11 @@ pub(super) struct Transaction<'a> {
     changes: Changes,
     totals: Totals,
     /// The latest occurrence of each timer in the history, once an import has asked for one.
-    last_ended: Option<HashMap<TimerId, u64>>,
+    last_ended: Option<LastEnded>,
 }
+
+/// The latest occurrence of each timer in the history.
+pub(super) type LastEnded = HashMap<TimerId, u64>;
 
 impl<'a> Transaction<'a> {
     pub(super) fn new(
@@ -39,9 +42,14 @@ impl<'a> Transaction<'a> {
         Transaction { tables, shards, now, history, changes, totals, last_ended: None }
     }
 
-    /// Returns the changes, and the totals after them.
-    pub(super) fn finish(self) -> (Changes, Totals) {
-        (self.changes, self.totals)
+    /// Has what the transaction before has returned, so that the many transactions of an import do not each read the history.
+    pub(super) fn with_last_ended(self, last_ended: Option<LastEnded>) -> Transaction<'a> {
+        Transaction { last_ended, ..self }
+    }
+
+    /// Returns the changes, the totals after them, and the latest occurrences in the history, if an import has asked for them.
+    pub(super) fn finish(self) -> (Changes, Totals, Option<LastEnded>) {
+        (self.changes, self.totals, self.last_ended)
     }
 
     fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
@@ -83,8 +91,8 @@ impl<'a> Transaction<'a> {
     }
 
     /// Reads the whole history, which has no index of timers.
-    fn read_last_ended(&self) -> Result<HashMap<TimerId, u64>, StoreError> {
-        let mut last = HashMap::new();
+    fn read_last_ended(&self) -> Result<LastEnded, StoreError> {
+        let mut last = LastEnded::new();
         let mut add = |key: &[u8], value: &[u8]| {
             let read = encoding::read_history(key, value);
             let (_, entry) = read.map_err(|_| self.tables.damaged("an entry of the history is malformed"))?;
@@ -245,7 +253,7 @@ impl Transaction<'_> {
     }
 }
 
-fn note_ended(last: &mut HashMap<TimerId, u64>, ended: RowId) {
+fn note_ended(last: &mut LastEnded, ended: RowId) {
     let last = last.entry(ended.timer).or_default();
     *last = ended.occurrence.max(*last);
 }

@@ -12,7 +12,7 @@ use super::reader::ReadJob;
 use super::room;
 use super::syncer::{Syncer, WrittenTransaction};
 use super::tables::Tables;
-use super::transaction::Transaction;
+use super::transaction::{LastEnded, Transaction};
 use crate::store::error::StoreError;
 use crate::store::op::{WriteAnswer, WriteOp};
 use crate::store::reply::Reply;
@@ -45,6 +45,8 @@ pub(super) struct StoreWriter {
     pub(super) totals: Totals,
     /// Without entries between transactions.
     pub(super) changes: Changes,
+    /// Kept from one transaction to the next while they import.
+    pub(super) last_ended: Option<LastEnded>,
     pub(super) shards: ShardTable,
     pub(super) options: EmbeddedOptions,
     /// Set when the store has ended because a write failed.
@@ -130,7 +132,10 @@ impl StoreWriter {
         let needs_room = batches.iter().flatten().any(WriteOp::needs_room);
         let has_room = !needs_room || room::free_bytes(self.directory.path()) >= self.options.reserve;
         let changes = std::mem::take(&mut self.changes);
-        let mut rows = Transaction::new(&self.tables, &self.shards, self.totals, self.options.history, now, changes);
+        let imports = batches.iter().flatten().any(|operation| matches!(operation, WriteOp::Import(_)));
+        let last_ended = self.last_ended.take().filter(|_| imports);
+        let rows = Transaction::new(&self.tables, &self.shards, self.totals, self.options.history, now, changes);
+        let mut rows = rows.with_last_ended(last_ended);
         let mut answers = Vec::with_capacity(batches.len());
         for batch in batches {
             let apply = |operation: &WriteOp| {
@@ -141,11 +146,12 @@ impl StoreWriter {
             };
             answers.push(batch.iter().map(apply).collect::<Result<_, StoreError>>()?);
         }
-        let totals;
-        (self.changes, totals) = rows.finish();
+        let (totals, last_ended);
+        (self.changes, totals, last_ended) = rows.finish();
         if self.changes.len() > 0 {
             self.commit(totals)?;
         }
+        self.last_ended = last_ended;
         Ok(answers)
     }
 
