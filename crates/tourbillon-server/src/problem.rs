@@ -86,10 +86,11 @@ impl From<TimersError> for Problem {
     fn from(error: TimersError) -> Problem {
         let detail = error.to_string();
         match error {
-            TimersError::Invalid(_) | TimersError::OutOfRange | TimersError::ZeroLimit | TimersError::ZeroPage => {
-                Problem::invalid(detail)
-            }
-            TimersError::BatchPayloadTooLarge(_) => Problem::invalid(detail),
+            TimersError::Invalid(_)
+            | TimersError::OutOfRange
+            | TimersError::ZeroLimit
+            | TimersError::ZeroPage
+            | TimersError::BatchPayloadTooLarge(_) => Problem::invalid(detail),
             TimersError::Conflict(id) => Problem { id: Some(id.to_string()), ..Problem::conflict(detail) },
             TimersError::NotFound => Problem::not_found(detail),
             TimersError::InFlight => Problem::conflict(format!("{detail}: wait for its end, or create another timer")),

@@ -75,8 +75,8 @@ impl Window {
 
     /// Forgets how far the window was loaded: it is loaded anew.
     pub(super) fn forget(&mut self) {
-        let Window { last_number, hints_from, .. } = *self;
-        *self = Window { last_number, hints_from, ..Window::new(self.reach, self.rescan) };
+        let Window { hints_from, last_number, .. } = *self;
+        *self = Window { hints_from, last_number, ..Window::new(self.reach, self.rescan) };
     }
 
     /// Has the window scanned from its beginning, soon: at once, or some time after the last pass, so that hints which come faster than passes do not

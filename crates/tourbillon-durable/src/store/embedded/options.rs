@@ -48,7 +48,8 @@ impl EmbeddedOptions {
     }
 
     /// Sets how many bytes are collected in memory before they are written to a table. 40 MiB by default, 1 MiB at least and 1 GiB at most. Up
-    /// to four times as much is in memory while more is written than the disk takes.
+    /// to four times as much is in memory while more is written than the disk takes. A backup, an export or a verification keeps what was in
+    /// memory at its beginning until it ends.
     ///
     /// With more, writes are delayed less often: the engine lets nobody read or write for some synchronisations of the disk when it has
     /// written or merged tables.
@@ -59,7 +60,7 @@ impl EmbeddedOptions {
 
     /// Sets how many bytes of the disk are kept for cancels and deliveries: when less is free, creates are refused with
     /// [`WriteAnswer::Full`](crate::store::WriteAnswer::Full). 256 MiB by default. It should not be less than what the engine needs to
-    /// rewrite a few tables.
+    /// rewrite a few tables. A backup leaves as much on its disk, or fails with [`StoreError::Full`].
     pub fn reserve(mut self, bytes: u64) -> EmbeddedOptions {
         self.reserve = bytes;
         self
