@@ -20,7 +20,6 @@ fn reply<T: Send + 'static>() -> (Reply<T>, Receiver<Result<T, StoreError>>) {
 }
 
 /// Opens a store, and begins to send its rows to a receiver that reads none of them.
-#[expect(clippy::type_complexity, reason = "each part is used once")]
 fn stuck(
     directory: &TempDir,
 ) -> (EmbeddedStore, async_channel::Receiver<Vec<tourbillon_durable::store::TimerRow>>, Receiver<Result<u64, StoreError>>)
