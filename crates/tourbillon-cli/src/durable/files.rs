@@ -1,15 +1,18 @@
 //! `tourbillon durable backup`, `restore`, `export` and `import`.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, IsTerminal, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Cursor, IsTerminal, Read, Write};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tourbillon_durable::transfer;
+use tourbillon_durable::transfer::{self, TransferError};
 
 use super::target::{OpenStore, ask, is_address};
 use super::{CopyOptions, ExportOptions, ImportOptions, RestoreOptions, Store};
 use crate::text;
+
+/// The most bytes of an export that are read before its first line is verified.
+const LONGEST_FIRST_LINE: u64 = 1 << 16;
 
 pub(super) fn backup(options: &CopyOptions) -> Result<(), String> {
     let rows = copy(options, OpenStore::existing)?;
@@ -75,29 +78,25 @@ fn write_export(store: &dyn Store, out: &mut dyn Write, bar: &ProgressBar) -> Re
     transfer::export(store, out, &mut |rows| bar.set_position(rows)).map_err(|error| error.to_string())
 }
 
-pub(super) fn import(options: &ImportOptions) -> Result<(), String> {
-    let failed = |error: io::Error| format!("{}: {error}", options.file.display());
-    let open = || File::open(&options.file).map(BufReader::new).map_err(failed);
-    if !is_standard(&options.file) {
-        // Nothing is written if the file is not complete.
-        transfer::verify(&mut open()?).map_err(|error| format!("{}: {error}", options.file.display()))?;
-    }
+/// Imports an export, and returns how many rows were not written, because another timer has their key.
+pub(super) fn import(options: &ImportOptions) -> Result<u64, String> {
+    // The store is opened and paused when this is an export: whole, unless it can be read only once.
+    let mut input = open_export(&options.file).map_err(|error| format!("{}: {error}", options.file.display()))?;
     let store = OpenStore::open_or_create(&options.store)?;
     if !options.resume {
-        ask(|reply| store.set_paused(true, reply))?;
+        store.pause(&options.store)?;
     }
     let bar = progress();
-    let mut tell = |rows| bar.set_position(rows);
-    let imported = match is_standard(&options.file) {
-        true => transfer::import(&*store, &mut io::stdin().lock(), &mut tell),
-        false => transfer::import(&*store, &mut open()?, &mut tell),
-    };
-    let imported = imported.map_err(|error| error.to_string())?;
-    store.close()?;
+    let imported = transfer::import(&*store, &mut input, &mut |rows| bar.set_position(rows));
     bar.finish_and_clear();
+    let imported = imported.map_err(|error| error.to_string()).and_then(|imported| store.close().map(|()| imported));
+    let imported = imported.map_err(|error| match options.resume {
+        true => error,
+        false => options.store.paused_and(&error),
+    })?;
     if options.json {
         println!("{}", serde_json::to_string(&imported).map_err(|error| error.to_string())?);
-        return Ok(());
+        return Ok(imported.conflicts);
     }
     let [rows, written, existing] = [imported.rows, imported.written, imported.existing].map(text::count);
     let ended =
@@ -112,7 +111,25 @@ pub(super) fn import(options: &ImportOptions) -> Result<(), String> {
     if !options.resume {
         println!("The store is paused. When it may deliver: {}", options.store.resume_command());
     }
-    Ok(())
+    Ok(imported.conflicts)
+}
+
+/// Opens an export after verifying it: a file whole, the standard input as far as its first line.
+fn open_export(file: &Path) -> Result<Box<dyn BufRead>, TransferError> {
+    let failed = |error: io::Error| TransferError::Io(error.to_string());
+    if !is_standard(file) {
+        let open = || File::open(file).map(BufReader::new).map_err(failed);
+        transfer::verify(&mut open()?)?;
+        return Ok(Box::new(open()?));
+    }
+    let mut input = BufReader::new(io::stdin());
+    let mut first = Vec::new();
+    input.by_ref().take(LONGEST_FIRST_LINE).read_until(b'\n', &mut first).map_err(failed)?;
+    match transfer::verify(&mut &first[..]) {
+        // As it must be: the rows follow.
+        Ok(_) | Err(TransferError::Incomplete(0)) => Ok(Box::new(Cursor::new(first).chain(input))),
+        Err(error) => Err(error),
+    }
 }
 
 fn is_standard(file: &Path) -> bool {

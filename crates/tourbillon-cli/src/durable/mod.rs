@@ -13,6 +13,9 @@ use tourbillon_durable::store::Store;
 
 use self::target::{OpenStore, ask, without_password};
 
+/// The exit status of an import that did not write all rows, because other timers have their keys. Wrong arguments end with 2.
+const HAS_CONFLICTS: u8 = 3;
+
 /// The schema of a store in PostgreSQL, unless another is named.
 const DEFAULT_SCHEMA: &str = "tourbillon";
 
@@ -27,8 +30,12 @@ pub(crate) enum DurableCommand {
     /// Writes all timers of a store into a file, from which another store can import them.
     Export(ExportOptions),
     /// Reads an export into a store, and leaves the store paused.
+    ///
+    /// The exit status is 0 if all rows are in the store, 3 if some were not written because another timer has their key, and 1 after an error.
     Import(ImportOptions),
     /// Stops the delivery of all timers of a store, until it is resumed.
+    ///
+    /// Returns when every node of the store knows of the pause, or has lost its lease: a third of the lease of a node at most, unless one hangs.
     Pause(StoreOptions),
     /// Ends the pause of a store: its timers are delivered again.
     Resume(StoreOptions),
@@ -109,9 +116,12 @@ pub(crate) fn run(command: &DurableCommand) -> u8 {
         DurableCommand::Backup(options) => files::backup(options),
         DurableCommand::Restore(options) => files::restore(options),
         DurableCommand::Export(options) => files::export(options),
-        DurableCommand::Import(options) => files::import(options),
-        DurableCommand::Pause(options) => set_paused(options, true),
-        DurableCommand::Resume(options) => set_paused(options, false),
+        DurableCommand::Import(options) => match files::import(options) {
+            Ok(conflicts) if conflicts > 0 => return HAS_CONFLICTS,
+            done => done.map(drop),
+        },
+        DurableCommand::Pause(options) => pause(options),
+        DurableCommand::Resume(options) => resume(options),
     };
     match done {
         Ok(()) => 0,
@@ -122,12 +132,18 @@ pub(crate) fn run(command: &DurableCommand) -> u8 {
     }
 }
 
-fn set_paused(options: &StoreOptions, is_paused: bool) -> Result<(), String> {
+fn pause(options: &StoreOptions) -> Result<(), String> {
     let store = OpenStore::open(options)?;
-    ask(|reply| store.set_paused(is_paused, reply))?;
+    store.pause(options)?;
     store.close()?;
-    let state =
-        if is_paused { "paused: none of its timers is delivered" } else { "not paused: its timers are delivered" };
-    println!("{} is {state}.", without_password(&options.store));
+    println!("{} is paused: none of its timers is delivered.", without_password(&options.store));
+    Ok(())
+}
+
+fn resume(options: &StoreOptions) -> Result<(), String> {
+    let store = OpenStore::open(options)?;
+    ask(|reply| store.set_paused(false, reply))?;
+    store.close()?;
+    println!("{} is not paused: its timers are delivered.", without_password(&options.store));
     Ok(())
 }

@@ -3,12 +3,16 @@
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tourbillon_durable::StoreError;
 use tourbillon_durable::store::{EmbeddedStore, PostgresOptions, PostgresStore, Reply, Store};
 
 use super::{DEFAULT_SCHEMA, StoreOptions};
+
+/// How long a pause waits before it looks again which nodes know of it.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// An open store without a node.
 pub(super) struct OpenStore {
@@ -64,6 +68,30 @@ impl OpenStore {
     fn directory(directory: &Path, creates: bool) -> Result<OpenStore, StoreError> {
         let store = EmbeddedStore::options().create(creates).open(directory)?;
         Ok(OpenStore { store: Box::new(store), _runtime: None })
+    }
+
+    /// Pauses the store, and returns when no node begins a delivery any more: a node learns of the pause with the answer to its next heartbeat.
+    pub(super) fn pause(&self, options: &StoreOptions) -> Result<(), String> {
+        ask(|reply| self.store.set_paused(true, reply))?;
+        self.wait_for_nodes().map_err(|error| options.paused_and(&error))
+    }
+
+    fn wait_for_nodes(&self) -> Result<(), String> {
+        let before = ask(|reply| self.store.node_leases(reply))?;
+        let mut present = before.clone();
+        let mut has_told = false;
+        loop {
+            let (nodes, left) = present.not_renewed_since(&before);
+            if nodes == 0 {
+                return Ok(());
+            }
+            if !has_told {
+                eprintln!("Waiting until {nodes} nodes know that the store is paused, for {left:.1?} at most ...");
+                has_told = true;
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+            present = ask(|reply| self.store.node_leases(reply))?;
+        }
     }
 
     /// Closes the store, after everything is durable.
@@ -124,6 +152,11 @@ impl StoreOptions {
         };
         let prepared = if self.prepared_statements { "" } else { " --prepared-statements=false" };
         format!("tourbillon durable resume {store}{schema}{prepared}")
+    }
+
+    /// Returns the text of an error that has left the store paused, with the command that ends the pause.
+    pub(super) fn paused_and(&self, error: &str) -> String {
+        format!("{error}\nThe store is paused. When it may deliver: {}", self.resume_command())
     }
 }
 

@@ -6,6 +6,7 @@
 mod poolers;
 mod postgres;
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -95,6 +96,57 @@ fn o4_timers_are_exported_and_imported() {
     let third = path("third");
     assert!(failed(&["import", &file, &third]).contains("export again"));
     assert!(!Path::new(&third).exists(), "nothing was begun");
+}
+
+/// Runs an import from the standard input.
+fn import_text(text: &str, store: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tourbillon"));
+    command.args(["durable", "import", "-", store]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.spawn().expect("the program runs");
+    // It may end before it has read everything.
+    let _ = process.stdin.take().expect("a pipe").write_all(text.as_bytes());
+    process.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn o4_an_import_that_fails_pauses_nothing_or_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (store, other) = (path("timers"), path("other"));
+    fill(Path::new(&store));
+    for garbage in ["", "no export\n", "no line break"] {
+        let output = import_text(garbage, &store);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && error.contains("this is no export"), "{error}");
+        assert_eq!(inspected(&store)["is_paused"], false, "{garbage:?}");
+        import_text(garbage, &other);
+        assert!(!Path::new(&other).exists(), "nothing was begun");
+    }
+    let export = done(&["export", &store, "-"]);
+    let output = import_text(&export[..export.len() / 2], &other);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error.contains("export again") && error.contains(&format!("tourbillon durable resume {other}")), "{error}");
+    assert_eq!(inspected(&other)["is_paused"], true);
+    let output = import_text(&export, &other);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(inspected(&other)["armed"], 30);
+}
+
+#[test]
+fn o4_an_import_that_left_rows_out_has_a_status_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (store, other, file) = (path("timers"), path("other"), path("timers.jsonl"));
+    // The same keys, in other timers.
+    [&store, &other].into_iter().for_each(|store| fill(Path::new(store)));
+    done(&["export", &store, &file]);
+    for arguments in [["import", &file, &other].as_slice(), &["import", &file, &other, "--json"]] {
+        let output = run(arguments);
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(3), "{told}");
+        assert!(told.contains("30 were not written") || told.contains("\"conflicts\":30"), "{told}");
+    }
 }
 
 #[test]

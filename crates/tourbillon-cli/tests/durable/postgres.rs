@@ -139,6 +139,40 @@ fn o4_timers_move_to_postgresql_and_back_and_are_paused_resumed_and_inspected_th
 }
 
 #[test]
+fn o4_a_pause_is_told_when_the_nodes_know_of_it_or_have_lost_their_leases() {
+    let Some(database) = Database::new() else { return };
+    let empty = tempfile::tempdir().unwrap();
+    let file = empty.path().join("empty.jsonl");
+    let from = empty.path().join("from");
+    fill(&from);
+    done(&["export", from.to_str().unwrap(), file.to_str().unwrap()]);
+    done(&["import", file.to_str().unwrap(), &database.url, "--resume"]);
+    let until = "(SELECT alive_until FROM tourbillon.nodes WHERE node = '00000000-0000-0000-0000-000000000001')";
+    for command in [&["pause", &database.url][..], &["import", file.to_str().unwrap(), &database.url]] {
+        // A node that hangs: it has a lease for a while, and does not renew it.
+        database.run(
+            "INSERT INTO tourbillon.nodes (node, alive_until)
+            VALUES ('00000000-0000-0000-0000-000000000001', tourbillon.now_micros() + 2000000)
+            ON CONFLICT (node) DO UPDATE SET alive_until = excluded.alive_until",
+        );
+        let output = run(command);
+        let over = database.ask(&database.url, &format!("SELECT tourbillon.now_micros() >= {until}"));
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && told.contains("Waiting until 1 nodes know"), "{told}");
+        assert_eq!(over, ["t"], "{command:?} has waited for the end of the lease");
+    }
+    // A node that renews its lease has heard of the pause.
+    database.run("UPDATE tourbillon.nodes SET alive_until = tourbillon.now_micros() + 3600000000");
+    let url = database.url.clone();
+    let pausing = std::thread::spawn(move || run(&["pause", &url]));
+    while !pausing.is_finished() {
+        database.run("UPDATE tourbillon.nodes SET alive_until = alive_until + 1");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(pausing.join().unwrap().status.success());
+}
+
+#[test]
 fn o4_o5_a_mistyped_schema_or_database_is_an_error_that_changes_nothing() {
     let Some(database) = Database::new() else { return };
     let directory = tempfile::tempdir().unwrap();

@@ -69,7 +69,7 @@ pub use self::row::{EndedAs, HistoryEntry, RowId, RowState, TimerRow};
 pub use self::rules::Rows;
 pub(crate) use self::shard::node_fence;
 pub use self::shard::{
-    Heartbeat, LiveNode, NodeId, Ownership, ShardId, ShardTable, is_pull_fence, pull_fence, shard_of,
+    Heartbeat, LiveNode, NodeId, NodeLeases, Ownership, ShardId, ShardTable, is_pull_fence, pull_fence, shard_of,
 };
 
 use std::path::PathBuf;
@@ -119,6 +119,12 @@ pub trait Store: Send + Sync + 'static {
     /// Pauses the store, or ends its pause. While it is paused its owners begin no delivery, which they are told with the answers to their
     /// heartbeats; everything else goes on. The pause is durable, and that of a store that was restored from a backup.
     fn set_paused(&self, is_paused: bool, reply: Reply<()>);
+
+    /// Replies with the leases of the nodes, after every heartbeat that has not yet seen what was done in the store before this call. A store of one
+    /// process replies with none: a process that can call this is the only one that has the store open.
+    fn node_leases(&self, reply: Reply<NodeLeases>) {
+        reply.send(Ok(NodeLeases::default()));
+    }
 
     /// Sends all rows of one moment in pages, in the order of their ids, and replies with how many there were. It waits while the receiver is
     /// slow, and ends when the receiver is dropped.

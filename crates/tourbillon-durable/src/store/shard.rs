@@ -63,6 +63,15 @@ pub struct LiveNode {
     pub kinds: Option<BTreeSet<String>>,
 }
 
+/// Until when the nodes of a store count as alive, unless they send another heartbeat.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NodeLeases {
+    /// The time of the store's clock.
+    pub now: StoreTime,
+    /// The nodes, and the ends of their leases. A lease that is over may still be among them.
+    pub alive_until: BTreeMap<NodeId, StoreTime>,
+}
+
 /// The owner of a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShardOwner {
@@ -178,6 +187,18 @@ impl ShardTable {
         let owned = |shard: &ShardOwner| shard.node == Some(node) && shard.lease_until > now;
         let shards = self.shards.iter().enumerate().filter(|(_, shard)| owned(shard));
         shards.map(|(index, shard)| (ShardId(index as u16), shard.epoch)).collect()
+    }
+}
+
+impl NodeLeases {
+    /// Returns the nodes whose lease lasts and is still that of an earlier answer, and the longest time until one of these leases is over.
+    #[must_use]
+    pub fn not_renewed_since(&self, before: &NodeLeases) -> (usize, Duration) {
+        let is_old =
+            |(node, until): &(&NodeId, &StoreTime)| **until > self.now && before.alive_until.get(node) == Some(until);
+        let old = self.alive_until.iter().filter(is_old);
+        let left = old.clone().map(|(_, until)| until.since(self.now)).max();
+        (old.count(), left.unwrap_or_default())
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tourbillon_durable::store::{
     CancelOp, ClaimAnswer, ClaimOp, CreateAnswer, EndedAs, Heartbeat, MemoryTables, NodeId, Ownership,
-    RescheduleAnswer, RowId, RowState, ShardId, Target, TimerRow, WriteAnswer, WriteOp,
+    RescheduleAnswer, RowId, RowState, ShardId, Target, TimerRow, WriteAnswer, WriteOp, is_pull_fence,
 };
 use tourbillon_durable::{StoreTime, TimerId};
 
@@ -25,6 +25,10 @@ pub(crate) struct Ledger {
     /// The deliveries that were answered to a claim, begun, and those that have begun.
     claimed: BTreeSet<(RowId, u32)>,
     delivered: BTreeSet<(RowId, u32)>,
+    /// The version of each row, and since when it has it, if lateness is measured.
+    versions: Option<BTreeMap<RowId, (u64, StoreTime)>>,
+    /// The longest time that a row could have been claimed before a node claimed it.
+    pub(crate) longest_wait: Duration,
     pub(crate) totals: Totals,
 }
 
@@ -43,7 +47,35 @@ impl Ledger {
             known: BTreeSet::new(),
             claimed: BTreeSet::new(),
             delivered: BTreeSet::new(),
+            versions: None,
+            longest_wait: Duration::ZERO,
             totals: Totals::default(),
+        }
+    }
+
+    /// Measures from now on how long rows wait.
+    pub(crate) fn measure_waits(&mut self) {
+        self.versions = Some(BTreeMap::new());
+    }
+
+    /// Records how long a row has waited that is claimed now: since its time, or since it has this time.
+    fn measure_wait(&mut self, op: &ClaimOp, now: StoreTime) {
+        let row = self.present.rows.get(&op.id).filter(|row| row.state == RowState::Armed);
+        let version = self.versions.as_ref().and_then(|versions| versions.get(&op.id));
+        if let (Some(row), Some((_, since))) = (row, version)
+            && !is_pull_fence(op.epoch)
+        {
+            self.longest_wait = self.longest_wait.max(now.since(row.wake.max(*since)));
+        }
+    }
+
+    fn note_versions(&mut self, now: StoreTime) {
+        let Some(versions) = &mut self.versions else { return };
+        for row in self.present.rows.values() {
+            let known = versions.entry(row.id).or_insert((row.version, now));
+            if known.0 != row.version {
+                *known = (row.version, now);
+            }
         }
     }
 
@@ -71,6 +103,7 @@ impl Ledger {
             }
             if let (WriteOp::Claim(op), WriteAnswer::Claim(ClaimAnswer::Claimed { row, .. })) = (op, answer) {
                 self.check_claim(op, row, now);
+                self.measure_wait(op, now);
             }
             self.count_late_extension(op, now);
             let expected = self.present.apply(op, now);
@@ -85,6 +118,7 @@ impl Ledger {
             panic!("{difference}\nafter {ops:?}\nwith the answers {answers:?}");
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        self.note_versions(now);
         self.unpromised.push_back((number, Change::Write(applied, now)));
     }
 
@@ -128,14 +162,17 @@ impl Ledger {
         }
     }
 
-    /// Checks a delivery that a node or a worker begins. Without a lease, or if the store's clock was set meanwhile, another may have had the row
-    /// in between.
+    /// Checks a delivery that a node or a worker begins. While the leases of both the node and the delivery last, the row is still theirs: nobody else can
+    /// have claimed or ended it (Q7). Without them, or if the store's clock was set meanwhile, another may have had the row in between.
     pub(crate) fn deliver(&mut self, row: &TimerRow, has_lease: bool) {
         let attempt = (row.id, row.attempt);
         assert!(self.claimed.contains(&attempt), "q2: {row:?} was not claimed");
         assert!(self.delivered.insert(attempt), "q3: one attempt was delivered twice: {row:?}");
         let ended_as = self.present.ended.get(&row.id);
         assert!(ended_as != Some(&EndedAs::Cancelled) || !has_lease, "q2: {row:?} is delivered after it was cancelled");
+        let present = self.present.rows.get(&row.id).filter(|present| present.state == RowState::Claimed);
+        let is_theirs = present.is_some_and(|present| (present.attempt, present.epoch) == (row.attempt, row.epoch));
+        assert!(is_theirs || !has_lease, "q7: {row:?} is delivered, but the store has {present:?}");
         self.totals.delivered += 1;
     }
 

@@ -60,10 +60,17 @@ fn q1_q2_q3_q4_q5_q7_d45_d46_d47_d48_d52_d53_o4_o8_worlds_with_faults_keep_their
     assert!(totals.handler_changes > worlds / 4 && totals.delegated > worlds && totals.pulled > worlds, "{totals:?}");
     assert!(totals.store_pauses > 0 && totals.copies > 0 && totals.outages > 0 && totals.slow_phases > 0, "{totals:?}");
     assert!(totals.store_crashes > worlds / 2 && totals.undone_answers > 0 && totals.lost_writes > 0, "{totals:?}");
+    assert!(totals.late_writes > 0 && totals.lost_answers > worlds, "{totals:?}");
     assert!(totals.full_answers > 0 && totals.replayed > 0 && totals.repeated > worlds, "{totals:?}");
     assert!(totals.extended > worlds / 2 && totals.extensions_refused > worlds / 2, "{totals:?}");
     assert!(totals.late_extensions > 0 && totals.groups > worlds && totals.beyond_end > 0, "{totals:?}");
     assert!(totals.drained > worlds / 4 && (1..worlds).contains(&totals.single_nodes), "{totals:?}");
+}
+
+#[test]
+fn q4_d45_a_timer_is_late_by_a_look_and_some_requests_at_most_while_nothing_breaks() {
+    let longest = (0..40).map(|seed| run(Plan::punctual(seed)).longest_wait_us).max();
+    println!("the longest wait is {longest:?} us");
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub(crate) struct Node {
     pub(crate) batcher: Batcher<Tag>,
     /// How far the node's idea of the store's clock is off, in microseconds.
     pub(crate) skew: i64,
+    /// By how many thousandths its steady clock is too fast.
+    rate: i64,
     /// Its requests do not reach the store before this time.
     pub(crate) cut_off_until: u64,
     /// It does nothing before this time.
@@ -62,13 +64,29 @@ pub(crate) struct Node {
     pub(crate) tick_at: Option<u64>,
 }
 
+/// A rule that nodes break.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NodeFlaw {
+    /// Their clocks take twice as long as the leases have room for.
+    HasSlowClock,
+    /// Their leases begin a whole lease after the answer to the heartbeat arrives.
+    IgnoresLeaseEnd,
+    /// Their looks for rows that others have armed take three seconds.
+    LooksSlowly,
+    /// They are not told of rows that their own clients have armed.
+    DropsNotices,
+}
+
+/// By how many thousandths the steady clock of a node is too fast or too slow at most. A node leaves room for 100.
+pub(crate) const FASTEST: i64 = 50;
+
 pub(crate) const ROWS_IN_MEMORY: usize = 40;
 pub(crate) const PAGE: usize = 8;
 pub(crate) const NODE_LEASE: Duration = Duration::from_secs(5);
 pub(crate) const DELIVERY_LEASE: Duration = Duration::from_secs(3);
 
 impl Node {
-    pub(crate) fn new(number: u64, store: StoreTraits) -> Node {
+    pub(crate) fn new(number: u64, store: StoreTraits, rate: i64) -> Node {
         let config = CoreConfig {
             node: NodeId(TimerId::from_u128(u128::from(number)).as_uuid()),
             store,
@@ -84,6 +102,7 @@ impl Node {
             core: Core::new(config),
             batcher: Batcher::new(store.parallel_writes, 6),
             skew: 0,
+            rate,
             cut_off_until: 0,
             paused_until: 0,
             is_draining: false,
@@ -95,6 +114,16 @@ impl Node {
     /// Returns the clocks of the node when the world's time is `time` and the store's clock shows `store`.
     pub(crate) fn now(&self, time: u64, store: StoreTime) -> Now {
         let store = StoreTime::from_micros(store.as_micros().saturating_add_signed(self.skew));
-        Now { store, steady: Duration::from_micros(time) }
+        Now { store, steady: self.steady(time) }
+    }
+
+    /// Returns what the steady clock of the node shows.
+    pub(crate) fn steady(&self, time: u64) -> Duration {
+        Duration::from_micros(time * (1_000 + self.rate).unsigned_abs() / 1_000)
+    }
+
+    /// Returns the first time of the world at which the steady clock of the node shows this or more.
+    pub(crate) fn time_of(&self, steady: Duration) -> u64 {
+        (steady.as_micros() as u64 * 1_000).div_ceil((1_000 + self.rate).unsigned_abs())
     }
 }

@@ -8,7 +8,7 @@ use tourbillon_durable::store::{
     ClaimAnswer, CreateAnswer, DueEntry, Heartbeat, MemoryTables, RescheduleAnswer, WriteAnswer, WriteOp,
 };
 
-use super::node::Tag;
+use super::node::{NodeFlaw, Tag};
 use super::store::Flaw;
 use super::world::{Answer, Event, QUICK, Request, World};
 
@@ -46,11 +46,15 @@ impl World {
             Request::Write(ops, tags) => self.store_writes(node, ops, tags),
             Request::Heartbeat(heartbeat, sent) => self.store_beats(node, heartbeat, sent),
             Request::Scan(scan, query) => {
-                let result = Ok(self.readable().due(&query));
-                self.answer(node, Answer::Input(Box::new(Input::Scanned { kind: query.kind, scan, result })));
+                let result = self.unless_lost(Ok(self.readable().due(&query)));
+                let answer = Answer::Input(Box::new(Input::Scanned { kind: query.kind, scan, result }));
+                match self.node_flaw {
+                    Some(NodeFlaw::LooksSlowly) => self.after(Duration::from_secs(3), Event::Answer(node, answer)),
+                    _ => self.answer(node, answer),
+                }
             }
             Request::Orphans(kind, shards, limit) => {
-                let result = Ok(self.readable().orphans(&kind, &shards, limit));
+                let result = self.unless_lost(Ok(self.readable().orphans(&kind, &shards, limit)));
                 self.answer(node, Answer::Input(Box::new(Input::OrphansFound { kind, result })));
             }
             Request::Pull(query) => {
@@ -70,6 +74,14 @@ impl World {
             self.ledger.totals.lost_writes += 1;
             self.ledger.failed(&self.store.tables);
             let error = StoreError::Uncertain("the connection was lost, and nothing was committed".into());
+            return self.answer(node, Answer::Written(tags, Err(error)));
+        }
+        // As a server does that commits after the time limit of its client. A store of one process has no such client.
+        if self.traits.has_other_writers() && self.goes_wrong(40) {
+            self.ledger.totals.late_writes += 1;
+            let later = self.random.duration(Duration::from_secs(4));
+            self.after(later, Event::LateWrite(ops));
+            let error = StoreError::Uncertain("the store did not answer in time".into());
             return self.answer(node, Answer::Written(tags, Err(error)));
         }
         let is_full = self.full_until > self.time;
@@ -97,10 +109,29 @@ impl World {
         self.sync_later(number);
     }
 
+    /// Returns the answer to a request, or that it is lost on its way.
+    fn unless_lost<T>(&mut self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        if !self.goes_wrong(25) {
+            return answer;
+        }
+        self.ledger.totals.lost_answers += 1;
+        Err(StoreError::Unavailable("the answer is lost".into()))
+    }
+
+    /// The store applies a batch after its sender has given up waiting.
+    pub(super) fn store_writes_late(&mut self, ops: &[WriteOp]) {
+        let (now, is_full) = (self.store_now(), self.full_until > self.time);
+        let (number, answers) = self.store.write(ops, now, is_full);
+        self.ledger.wrote(number, ops, &answers, &self.store.tables, now);
+        self.store.tables.check().unwrap();
+        self.sync_later(number);
+    }
+
     fn store_beats(&mut self, node: u64, heartbeat: Heartbeat, sent: Duration) {
         let (number, ownership) = self.store.heartbeat(heartbeat, self.store_now());
         self.ledger.owned(number, &ownership);
-        let input = Input::Owned { sent, result: Ok(ownership) };
+        let result = self.unless_lost(Ok(ownership));
+        let input = Input::Owned { sent, result };
         self.replies.insert(number, (node, Answer::Input(Box::new(input))));
         self.sync_later(number);
     }

@@ -20,6 +20,7 @@ macro_rules! totals {
 
 totals!(
     steps,
+    longest_wait_us,
     steps_of_trouble,
     single_nodes,
     created,
@@ -42,6 +43,7 @@ totals!(
     drained,
     store_crashes,
     lost_writes,
+    late_writes,
     lost_requests,
     lost_answers,
     undone_answers,

@@ -132,7 +132,7 @@ impl World {
     }
 
     pub(super) fn handler_takes(&mut self) -> Duration {
-        let is_slow = self.is_troubled && self.random.one_in(10);
+        let is_slow = self.is_troubled && self.random.one_in(10) && !self.is_punctual;
         self.random.duration(if is_slow { Duration::from_secs(10) } else { Duration::from_millis(50) })
     }
 }

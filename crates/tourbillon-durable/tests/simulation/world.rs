@@ -12,7 +12,7 @@ use tourbillon_durable::{StoreError, StoreTime};
 use tourbillon_tools::Random;
 
 use super::ledger::Ledger;
-use super::node::{DELIVERY_LEASE, Node, PAGE, ROWS_IN_MEMORY, Tag, check_groups};
+use super::node::{DELIVERY_LEASE, FASTEST, NODE_LEASE, Node, NodeFlaw, PAGE, ROWS_IN_MEMORY, Tag, check_groups};
 use super::store::{Flaw, SimStore};
 use super::totals::Totals;
 
@@ -20,6 +20,8 @@ use super::totals::Totals;
 pub(crate) const KINDS: [&str; 2] = ["mail", "tick"];
 /// How long requests and answers take at most while nothing is wrong.
 pub(crate) const QUICK: Duration = Duration::from_millis(20);
+/// How long the requests and answers before a delivery take at most while nothing is wrong, with those that they wait for.
+const LONGEST_REQUESTS: Duration = Duration::from_millis(500);
 /// The time of the store's clock at the beginning.
 const EPOCH: u64 = 1_800_000_000_000_000;
 /// How many deliveries of a kind a node has at the same time.
@@ -31,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// Whether anything breaks besides what `crash` says.
     pub(crate) is_rough: bool,
+    /// Whether each node has all handlers, which are quick: then rows wait only for the store and for the looks of nodes.
+    pub(crate) is_punctual: bool,
     /// How long clients ask and faults happen, in microseconds.
     pub(crate) trouble: u64,
     /// How long it may take afterwards until everything that is due has ended.
@@ -39,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) crash: Option<(u64, Crash)>,
     /// The rule that the store breaks.
     pub(crate) flaw: Option<Flaw>,
+    /// The rule that all nodes break.
+    pub(crate) node_flaw: Option<NodeFlaw>,
 }
 
 /// What crashes at a step.
@@ -77,6 +83,8 @@ pub(crate) struct World {
     pub(super) next_id: u128,
     pub(super) is_troubled: bool,
     pub(super) is_rough: bool,
+    pub(super) is_punctual: bool,
+    pub(super) node_flaw: Option<NodeFlaw>,
     /// Whether nodes have different handlers, which come and go.
     pub(super) has_uneven_nodes: bool,
 }
@@ -92,6 +100,8 @@ pub(crate) enum Event {
     Tick(u64),
     /// A request reaches the store.
     Request(u64, Request),
+    /// The store applies a batch whose sender has been told that it does not know.
+    LateWrite(Vec<WriteOp>),
     /// Changes up to this number become durable.
     Synced(u64),
     /// The store ends and begins again.
@@ -124,12 +134,26 @@ pub(crate) enum Answer {
 impl Plan {
     /// A long world in which everything breaks.
     pub(crate) fn rough(seed: u64) -> Plan {
-        Plan { seed, is_rough: true, trouble: 60_000_000, recovery: 120_000_000, crash: None, flaw: None }
+        Plan {
+            seed,
+            is_rough: true,
+            is_punctual: false,
+            trouble: 60_000_000,
+            recovery: 120_000_000,
+            crash: None,
+            flaw: None,
+            node_flaw: None,
+        }
     }
 
     /// A short world in which nothing breaks.
     pub(crate) fn calm(seed: u64) -> Plan {
-        Plan { seed, is_rough: false, trouble: 2_500_000, recovery: 40_000_000, crash: None, flaw: None }
+        Plan { is_rough: false, trouble: 2_500_000, recovery: 40_000_000, ..Plan::rough(seed) }
+    }
+
+    /// A world in which nothing breaks and no timer has to wait for another.
+    pub(crate) fn punctual(seed: u64) -> Plan {
+        Plan { is_punctual: true, trouble: 30_000_000, ..Plan::calm(seed) }
     }
 }
 
@@ -144,7 +168,19 @@ impl World {
         if plan.is_rough {
             world.at(1_000_000, Event::Fault);
         }
+        if plan.is_punctual {
+            // Until each node has its share of the shards.
+            world.ledger.measure_waits();
+            world.go_on(2 * NODE_LEASE.as_micros() as u64, None);
+            world.ledger.longest_wait = Duration::ZERO;
+        }
         world.go_on(plan.trouble, plan.crash);
+        if plan.is_punctual {
+            let bound = world.traits.rescan.unwrap_or_default() + LONGEST_REQUESTS;
+            let wait = world.ledger.longest_wait;
+            assert!(wait <= bound, "q4: a timer was late by {wait:?}, which is more than {bound:?}");
+            world.ledger.totals.longest_wait_us = wait.as_micros() as u64;
+        }
         world.ledger.totals.steps_of_trouble = world.ledger.totals.steps;
         if plan.is_rough && world.random.one_in(4) {
             world.ledger.totals.outages += 1;
@@ -163,7 +199,7 @@ impl World {
         let shards = if random.one_in(3) { 1 } else { 8 };
         let has_other_writers = shards > 1;
         let rescan = Duration::from_millis(if random.one_in(2) { 250 } else { 1_000 });
-        let has_uneven_nodes = has_other_writers && random.one_in(2);
+        let has_uneven_nodes = has_other_writers && random.one_in(2) && !plan.is_punctual;
         World {
             random,
             time: 0,
@@ -184,6 +220,8 @@ impl World {
             next_id: 1,
             is_troubled: true,
             is_rough: plan.is_rough,
+            is_punctual: plan.is_punctual,
+            node_flaw: plan.node_flaw,
             has_uneven_nodes,
         }
     }
@@ -192,9 +230,10 @@ impl World {
         StoreTime::from_micros((EPOCH + self.time).saturating_add_signed(self.store_shift))
     }
 
-    /// Returns whether the leases of present deliveries are as long by the store's clock as by the clocks of the nodes.
+    /// Returns whether the leases of nodes and of present deliveries are as long by the store's clock as by the clocks of the nodes.
     pub(super) fn clock_was_steady(&self) -> bool {
-        self.clock_set_at.is_none_or(|at| at + DELIVERY_LEASE.as_micros() as u64 <= self.time)
+        let longest = NODE_LEASE.max(DELIVERY_LEASE);
+        self.clock_set_at.is_none_or(|at| at + longest.as_micros() as u64 <= self.time)
     }
 
     pub(super) fn at(&mut self, time: u64, event: Event) {
@@ -247,6 +286,7 @@ impl World {
             Event::WorkerDone(finish) => self.worker_acknowledges(finish),
             Event::WorkerExtends(extension) => self.worker_extends(extension),
             Event::Request(node, request) => self.store_answers(node, request),
+            Event::LateWrite(ops) => self.store_writes_late(&ops),
             Event::Synced(number) => self.synced(number),
             Event::StoreCrash if self.is_troubled => self.store_crashes(),
             Event::StoreCrash => {}
@@ -278,7 +318,12 @@ impl World {
     pub(super) fn start_node(&mut self) {
         self.last_node += 1;
         let number = self.last_node;
-        self.nodes.insert(number, Node::new(number, self.traits));
+        let rate = match self.node_flaw {
+            Some(NodeFlaw::HasSlowClock) => -500,
+            _ if self.is_rough => self.random.below(2 * FASTEST.unsigned_abs() + 1) as i64 - FASTEST,
+            _ => 0,
+        };
+        self.nodes.insert(number, Node::new(number, self.traits, rate));
         // Of nodes that share a store some have only one of the handlers (D53).
         let only = (self.has_uneven_nodes && !self.random.one_in(4)).then(|| self.random.one_of(&KINDS));
         for kind in KINDS.into_iter().filter(|kind| only.is_none_or(|only| only == *kind)) {
@@ -305,7 +350,15 @@ impl World {
     }
 
     /// Tells a node's core something, and does what it answers.
-    pub(super) fn tell(&mut self, number: u64, input: Input) {
+    pub(super) fn tell(&mut self, number: u64, mut input: Input) {
+        if let (Some(NodeFlaw::IgnoresLeaseEnd), Input::Owned { sent, .. }) = (self.node_flaw, &mut input)
+            && let Some(node) = self.nodes.get(&number)
+        {
+            *sent = node.steady(self.time) + NODE_LEASE;
+        }
+        if self.node_flaw == Some(NodeFlaw::DropsNotices) && matches!(input, Input::Noticed { .. }) {
+            return;
+        }
         let store = self.store_now();
         let Some(node) = self.nodes.get_mut(&number) else { return };
         let actions = node.core.handle(node.now(self.time, store), input);
@@ -329,7 +382,7 @@ impl World {
             Action::Scan(scan, query) => self.send(number, Request::Scan(scan, query)),
             Action::Orphans { kind, shards, limit } => self.send(number, Request::Orphans(kind, shards, limit)),
             Action::Heartbeat(heartbeat) => {
-                let sent = Duration::from_micros(self.time);
+                let Some(sent) = self.nodes.get(&number).map(|node| node.steady(self.time)) else { return };
                 self.send(number, Request::Heartbeat(heartbeat, sent));
             }
             Action::Deliver(id, row) => self.deliver(number, id, &row),
@@ -366,7 +419,7 @@ impl World {
         let Some(node) = self.nodes.get_mut(&number) else { return };
         let now = node.now(self.time, store);
         let wakeup = node.core.next_wakeup();
-        let steady = wakeup.steady.map(|at| at.as_micros() as u64);
+        let steady = wakeup.steady.map(|at| node.time_of(at));
         let by_store = wakeup.store.map(|at| self.time + at.since(now.store).as_micros() as u64);
         let Some(at) = steady.into_iter().chain(by_store).min().map(|at| at.max(self.time + 1)) else { return };
         if node.tick_at.is_none_or(|planned| planned > at || planned < self.time) {

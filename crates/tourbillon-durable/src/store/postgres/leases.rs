@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::super::error::StoreError;
-use super::super::shard::{Heartbeat, LiveNode, NodeId, Ownership, ShardId, ShardOwner, ShardTable};
+use super::super::shard::{Heartbeat, LiveNode, NodeId, NodeLeases, Ownership, ShardId, ShardOwner, ShardTable};
 use super::Shared;
 use super::columns::{damaged, micros, store_time};
 use super::failure::Failure;
@@ -67,6 +67,30 @@ async fn transact(store: &Shared, session: &mut Session<'_>, heartbeat: &Heartbe
     let ownership = Ownership { is_paused, ..after.heartbeat(&heartbeat, now) };
     save(store, session, &before, &after, heartbeat.node).await?;
     Ok(ownership)
+}
+
+/// Returns the leases of all nodes. A heartbeat that has begun ends before: it may not have seen what was committed meanwhile.
+pub(super) async fn node_leases(store: &Shared) -> Result<NodeLeases, Failure> {
+    let mut session = store.pools.session(&store.pools.control).await?;
+    let read = async {
+        let first = [&store.sql.lock_leases, &store.sql.nodes].map(|sql| (sql, Vec::new()));
+        let answers = session.begin(&first).await?;
+        session.commit(&[], || ()).await?;
+        Ok::<_, Failure>(answers)
+    };
+    let answers = match read.await {
+        Ok(answers) => answers,
+        Err(failure) => {
+            session.roll_back(&failure).await;
+            return Err(failure);
+        }
+    };
+    let rows = answers.get(1).map(Vec::as_slice).unwrap_or_default();
+    let Some(now) = rows.first().map(|row| store_time(row.get(0))) else {
+        return Err(damaged("the leases have no time".to_owned()).into());
+    };
+    let lease = |row: &Row| Some((NodeId(row.get::<_, Option<Uuid>>(1)?), store_time(row.get(2))));
+    Ok(NodeLeases { now, alive_until: rows.iter().filter_map(lease).collect() })
 }
 
 /// Locks the shards that may change their owner, and returns the heartbeat without those that cannot be locked: none of them is released, and

@@ -57,7 +57,7 @@ use super::op::{WriteAnswer, WriteOp};
 use super::query::{Cursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, StoreCounts};
 use super::reply::Reply;
 use super::row::{HistoryEntry, TimerRow};
-use super::shard::{Heartbeat, Ownership, ShardId};
+use super::shard::{Heartbeat, NodeLeases, Ownership, ShardId};
 use super::{HintFn, Store, StoreTraits};
 use crate::catch_panic::catch_panic;
 use crate::id::TimerId;
@@ -326,6 +326,10 @@ impl Store for PostgresStore {
 
     fn set_paused(&self, is_paused: bool, reply: Reply<()>) {
         self.answer(reply, move |store| async move { store.in_time(store.set_paused(is_paused)).await });
+    }
+
+    fn node_leases(&self, reply: Reply<NodeLeases>) {
+        self.answer(reply, |store| async move { store.in_time(leases::node_leases(&store)).await });
     }
 
     fn snapshot(&self, pages: async_channel::Sender<Vec<TimerRow>>, reply: Reply<u64>) {
