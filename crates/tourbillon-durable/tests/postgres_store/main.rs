@@ -11,6 +11,7 @@ mod outages;
 mod poolers;
 #[path = "../postgres/mod.rs"]
 mod postgres;
+mod reads;
 mod requests;
 mod timers;
 

@@ -100,7 +100,8 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets how many connections there are for work, 8 by default, at least 2 and at most 10,000. Half of them write. Two more are for leases and upkeep.
+    /// Sets how many connections there are for work, 8 by default, at least 2 and at most 10,000. Half of them write; lists, counts, histories and
+    /// exports have one less than the other half, so that they never delay deliveries, and wait for each other. Two more are for leases and upkeep.
     pub fn connections(mut self, connections: usize) -> PostgresOptions {
         self.connections = connections.clamp(2, MOST_CONNECTIONS);
         self

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
 use futures_util::future::{join, join_all};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row, Socket, Statement};
 
+use super::super::error::StoreError;
 use super::failure::Failure;
 use super::options::PostgresOptions;
 
@@ -33,7 +35,11 @@ pub(super) struct Pools {
     pub(super) work: Pool,
     pub(super) control: Pool,
     pub(super) prepared_statements: bool,
+    /// One permit for each connection that long reads may have at the same time, so that one is left for looks and those of writes are.
+    long_reads: Semaphore,
     begin_write: String,
+    begin_read: String,
+    begin_long_read: String,
 }
 
 /// A connection, and whether it can be used again.
@@ -41,6 +47,7 @@ pub(super) struct Session<'a> {
     client: Option<Object>,
     pools: &'a Pools,
     pub(super) is_idle: bool,
+    _permit: Option<SemaphorePermit<'a>>,
 }
 
 /// A statement that can be sent without asking the server for anything before.
@@ -80,13 +87,33 @@ impl Pools {
             options.lock_timeout.as_millis(),
             IDLE_LIMIT.as_millis(),
         );
-        let prepared_statements = options.prepared_statements;
-        Pools { work: pool(options.connections), control: pool(2), prepared_statements, begin_write }
+        // The server stops a read when its caller has given up.
+        let begin_long_read = format!(
+            "BEGIN READ ONLY; SET LOCAL statement_timeout = {}",
+            options.request_timeout.as_millis().clamp(1, i32::MAX as u128)
+        );
+        Pools {
+            work: pool(options.connections),
+            control: pool(2),
+            prepared_statements: options.prepared_statements,
+            long_reads: Semaphore::new((options.connections / 2).saturating_sub(1).max(1)),
+            begin_write,
+            begin_read: format!("{begin_long_read}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off"),
+            begin_long_read,
+        }
     }
 
     /// Takes a connection from a pool, or makes one.
     pub(super) async fn session(&self, pool: &Pool) -> Result<Session<'_>, Failure> {
-        Ok(Session { client: Some(pool.get().await?), pools: self, is_idle: true })
+        Ok(Session { client: Some(pool.get().await?), pools: self, is_idle: true, _permit: None })
+    }
+
+    /// Takes a connection for work, for a read that may take long: only some of the connections can be taken so.
+    pub(super) async fn long_session(&self) -> Result<Session<'_>, Failure> {
+        let permit = self.long_reads.acquire().await.map_err(|_| StoreError::Closed)?;
+        let mut session = self.session(&self.work).await?;
+        session._permit = Some(permit);
+        Ok(session)
     }
 
     /// Runs one statement alone: a function that has its settings itself.
@@ -103,24 +130,25 @@ impl Pools {
     pub(super) async fn read(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
         let mut session = self.session(&self.work).await?;
         let ready = session.ready(sql).await?;
-        session.is_idle = false;
-        let (begun, (rows, ended)) = join(
-            session.client().batch_execute(BEGIN_READ),
-            join(session.run(&ready, params), session.client().batch_execute("COMMIT")),
-        )
-        .await;
-        session.is_idle = rows.is_ok() && ended.is_ok();
-        begun?;
-        let rows = rows?;
-        ended?;
-        Ok(rows)
+        session.read(&self.begin_read, &ready, params).await
+    }
+
+    /// Runs one statement that only reads, by indexes, and may take long.
+    pub(super) async fn long_read(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
+        let mut session = self.long_session().await?;
+        let ready = session.ready(sql).await?;
+        session.read(&self.begin_read, &ready, params).await
+    }
+
+    /// Runs one statement that only reads, in whatever way the server likes best. It is not kept as a prepared statement.
+    pub(super) async fn search(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
+        let mut session = self.long_session().await?;
+        session.read(&self.begin_long_read, &Ready::Text(sql), params).await
     }
 }
 
 const BY_INDEX: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
      SET LOCAL jit = off";
-
-const BEGIN_READ: &str = "BEGIN READ ONLY; SET LOCAL enable_seqscan = off; SET LOCAL jit = off";
 
 const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; \
      SET LOCAL jit = off; SET LOCAL idle_in_transaction_session_timeout = 0";
@@ -138,6 +166,22 @@ impl Session<'_> {
         let (begun, rows) = join(self.client().batch_execute(&self.pools.begin_write), join_all(running)).await;
         begun?;
         Ok(rows.into_iter().collect::<Result<_, Error>>()?)
+    }
+
+    /// Runs one statement in a transaction that only reads.
+    async fn read(&mut self, begin: &str, ready: &Ready<'_>, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
+        // If the caller gives up, nobody reads the answer: the connection is not used again.
+        self.is_idle = false;
+        let (begun, (rows, ended)) = join(
+            self.client().batch_execute(begin),
+            join(self.run(ready, params), self.client().batch_execute("COMMIT")),
+        )
+        .await;
+        self.is_idle = rows.is_ok() && ended.is_ok();
+        begun?;
+        let rows = rows?;
+        ended?;
+        Ok(rows)
     }
 
     /// Begins a transaction that reads the tables as they are now, however long it takes.

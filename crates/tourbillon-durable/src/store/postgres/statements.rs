@@ -24,8 +24,6 @@ pub(super) struct Statements {
     pub(super) get_key: Sql,
     pub(super) history: Sql,
     pub(super) counts: Sql,
-    pub(super) overdue: Sql,
-    pub(super) due_soon: Sql,
     pub(super) lock_leases: Sql,
     pub(super) nodes: Sql,
     pub(super) shards: Sql,
@@ -117,18 +115,21 @@ impl Statements {
                 ),
                 &[Type::UUID],
             ),
-            counts: sql("SELECT state, count(*), count(last_error) FROM tourbillon.timers GROUP BY state", &[]),
-            overdue: sql(
-                "SELECT kind, count(*) FROM tourbillon.timers
-                WHERE state < 2 AND state = 0 AND wake <= tourbillon.now_micros() GROUP BY kind ORDER BY kind",
-                &[],
-            ),
-            due_soon: sql(
-                "SELECT count(*) FROM (
-                    SELECT FROM tourbillon.timers t, tourbillon.now_micros() AS now
-                    WHERE t.state < 2 AND t.state = 0 AND t.wake > now AND t.wake <= now + $1 LIMIT $2
-                ) AS soon",
-                &[Type::INT8, Type::INT8],
+            // One pass over the table; one row if it is empty.
+            counts: sql(
+                "WITH clock AS MATERIALIZED (SELECT tourbillon.now_micros() AS now), counts AS (
+                    SELECT kind, count(*) FILTER (WHERE state = 0) AS armed,
+                        count(last_error) FILTER (WHERE state = 0) AS failed,
+                        count(*) FILTER (WHERE state = 1) AS claimed, count(*) FILTER (WHERE state = 2) AS dead,
+                        count(*) FILTER (WHERE state = 0 AND wake > (SELECT now FROM clock)
+                            AND wake <= (SELECT now FROM clock) + $1) AS soon,
+                        count(*) FILTER (WHERE state = 0 AND wake <= (SELECT now FROM clock)) AS overdue
+                    FROM tourbillon.timers GROUP BY kind
+                )
+                SELECT coalesce((SELECT is_paused FROM tourbillon.settings LIMIT 1), false), c.kind, coalesce(armed, 0), coalesce(failed, 0), coalesce(claimed, 0),
+                    coalesce(dead, 0), coalesce(soon, 0), coalesce(overdue, 0)
+                FROM (SELECT 1) AS one LEFT JOIN counts c ON true ORDER BY c.kind",
+                &[Type::INT8],
             ),
             lock_leases: sql(&format!("SELECT pg_advisory_xact_lock({})", lock_key("leases", schema)), &[]),
             nodes: sql(
