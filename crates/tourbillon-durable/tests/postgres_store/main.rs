@@ -6,6 +6,7 @@
 mod conformance;
 mod faults;
 mod functions;
+mod locks;
 mod nodes;
 mod outages;
 mod poolers;

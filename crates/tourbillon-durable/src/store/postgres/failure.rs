@@ -11,6 +11,8 @@ use super::super::error::StoreError;
 pub(super) enum Failure {
     /// Another transaction was in the way: the same work can be tried again at once.
     Raced(StoreError),
+    /// Another transaction has a row or a key for longer than the lock timeout.
+    Locked(StoreError),
     /// The store cannot do it.
     Refused(StoreError),
 }
@@ -19,7 +21,7 @@ impl Failure {
     /// Returns what the caller is told.
     pub(super) fn into_error(self) -> StoreError {
         match self {
-            Failure::Raced(error) | Failure::Refused(error) => error,
+            Failure::Raced(error) | Failure::Locked(error) | Failure::Refused(error) => error,
         }
     }
 
@@ -58,9 +60,10 @@ impl From<&Error> for Failure {
             return Failure::Refused(StoreError::Unavailable(describe(error)));
         };
         let text = describe(error);
-        match is_race(code) {
-            true => Failure::Raced(StoreError::Unavailable(text)),
-            false => Failure::Refused(meaning(code, text)),
+        match *code {
+            _ if is_race(code) => Failure::Raced(StoreError::Unavailable(text)),
+            SqlState::LOCK_NOT_AVAILABLE => Failure::Locked(StoreError::Unavailable(text)),
+            _ => Failure::Refused(meaning(code, text)),
         }
     }
 }

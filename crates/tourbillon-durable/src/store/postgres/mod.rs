@@ -31,12 +31,14 @@ mod route;
 mod schema;
 mod session;
 mod statements;
+mod units;
 mod wanted;
 mod working_set;
 mod write;
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -58,7 +60,7 @@ use super::query::{Cursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, St
 use super::reply::Reply;
 use super::row::{HistoryEntry, TimerRow};
 use super::shard::{Heartbeat, Ownership, ShardId};
-use super::{HintFn, Store, StoreTraits};
+use super::{HintFn, PartReply, Store, StoreTraits};
 use crate::catch_panic::catch_panic;
 use crate::id::TimerId;
 use crate::time::StoreTime;
@@ -91,6 +93,9 @@ struct Shared {
     /// One permit for each batch that is written at the same time.
     writers: Semaphore,
     parallel_writes: usize,
+    /// One permit for a transaction of batches whose operations are written apart, so that most writers are left for others.
+    apart: Semaphore,
+    lock_timeout: Duration,
     /// What this store owned at the last heartbeat.
     owned: Mutex<LastOwnership>,
     listener: Listener,
@@ -159,6 +164,8 @@ impl PostgresStore {
             history_days: i32::try_from(options.history_days).unwrap_or(i32::MAX / 2),
             writers: Semaphore::new(parallel_writes),
             parallel_writes,
+            apart: Semaphore::new(1),
+            lock_timeout: options.lock_timeout,
             owned: Mutex::default(),
             hints: options.hints,
             listener: hints::listener(options.server, tls, &options.schema),
@@ -280,6 +287,16 @@ impl Store for PostgresStore {
 
     fn write(&self, batch: Vec<WriteOp>, reply: Reply<Vec<WriteAnswer>>) {
         self.answer(reply, |store| async move { write::write(&store, batch).await });
+    }
+
+    fn write_in_parts(&self, batch: Vec<WriteOp>, groups: Vec<Range<usize>>, reply: PartReply) {
+        if self.shared.closed.is_cancelled() {
+            let all: Vec<usize> = (0..batch.len()).collect();
+            return catch_panic(|| reply(&all, Err(StoreError::Closed)));
+        }
+        let store = Arc::clone(&self.shared);
+        let writing = async move { write::write_in_parts(&store, &batch, &groups, &reply).await };
+        self.shared.requests.spawn_on(writing, &self.shared.runtime);
     }
 
     fn due(&self, query: DueQuery, reply: Reply<DuePage>) {

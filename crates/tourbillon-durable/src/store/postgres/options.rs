@@ -128,8 +128,8 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets after how long a batch is given up that waits for a row or a key of another transaction, 5 seconds by default and at
-    /// least a millisecond. Claims do not wait.
+    /// Sets after how long a request is given up that waits for a row or a key of another transaction, 5 seconds by default and at
+    /// least a millisecond. Claims and requests for other timers do not wait.
     pub fn lock_timeout(mut self, timeout: Duration) -> PostgresOptions {
         self.lock_timeout = timeout.clamp(Duration::from_millis(1), LONGEST_LOCK_WAIT);
         self

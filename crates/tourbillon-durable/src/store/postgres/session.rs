@@ -21,6 +21,18 @@ use super::options::PostgresOptions;
 /// The server ends a session that has sent nothing inside a transaction for so long: so a process that hangs gives its locks back (Q7).
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long a batch waits for a row or a key of another transaction before its operations are written apart.
+const SHORT_LOCK_WAIT: Duration = Duration::from_millis(50);
+
+/// How long a transaction waits for locks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LockWait {
+    /// As long as the options say.
+    Long,
+    /// [`SHORT_LOCK_WAIT`] at most.
+    Short,
+}
+
 /// The values of a statement's parameters.
 pub(super) type Params<'a> = [&'a (dyn ToSql + Sync)];
 
@@ -38,6 +50,8 @@ pub(super) struct Pools {
     /// One permit for each connection that long reads may have at the same time, so that one is left for looks and those of writes are.
     long_reads: Semaphore,
     begin_write: String,
+    /// The same, with [`SHORT_LOCK_WAIT`].
+    begin_short_write: String,
     begin_read: String,
     begin_long_read: String,
 }
@@ -81,12 +95,14 @@ impl Pools {
         };
         // Every statement of a transaction finds its rows by an index. Without these settings a plan that was cached while the tables were
         // empty reads them from one end to the other.
-        let begin_write = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {}; \
-             SET LOCAL idle_in_transaction_session_timeout = {}; {BY_INDEX}",
-            options.lock_timeout.as_millis(),
-            IDLE_LIMIT.as_millis(),
-        );
+        let begin_write = |lock_timeout: Duration| {
+            format!(
+                "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {}; \
+                 SET LOCAL idle_in_transaction_session_timeout = {}; {BY_INDEX}",
+                lock_timeout.as_millis(),
+                IDLE_LIMIT.as_millis(),
+            )
+        };
         // The server stops a read when its caller has given up.
         let begin_long_read = format!(
             "BEGIN READ ONLY; SET LOCAL statement_timeout = {}",
@@ -97,7 +113,8 @@ impl Pools {
             control: pool(2),
             prepared_statements: options.prepared_statements,
             long_reads: Semaphore::new((options.connections / 2).saturating_sub(1).max(1)),
-            begin_write,
+            begin_write: begin_write(options.lock_timeout),
+            begin_short_write: begin_write(options.lock_timeout.min(SHORT_LOCK_WAIT)),
             begin_read: format!("{begin_long_read}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off"),
             begin_long_read,
         }
@@ -160,10 +177,19 @@ impl Session<'_> {
 
     /// Begins a transaction, and runs the first statements in it.
     pub(super) async fn begin(&mut self, first: &[Change<'_>]) -> Result<Vec<Vec<Row>>, Failure> {
+        self.begin_with(LockWait::Long, first).await
+    }
+
+    /// The same, with a limit for the waits for locks.
+    pub(super) async fn begin_with(&mut self, wait: LockWait, first: &[Change<'_>]) -> Result<Vec<Vec<Row>>, Failure> {
+        let begin = match wait {
+            LockWait::Long => &self.pools.begin_write,
+            LockWait::Short => &self.pools.begin_short_write,
+        };
         let first = self.all_ready(first).await?;
         self.is_idle = false;
         let running = first.iter().map(|(ready, params)| self.run(ready, params));
-        let (begun, rows) = join(self.client().batch_execute(&self.pools.begin_write), join_all(running)).await;
+        let (begun, rows) = join(self.client().batch_execute(begin), join_all(running)).await;
         begun?;
         Ok(rows.into_iter().collect::<Result<_, Error>>()?)
     }
