@@ -7,6 +7,8 @@ mod conformance;
 mod faults;
 mod functions;
 mod locks;
+#[cfg(unix)]
+mod network;
 mod nodes;
 mod outages;
 mod poolers;

@@ -22,10 +22,6 @@ pub(super) const SOON: Duration = Duration::from_secs(2);
 /// How often a connection that is lost is tried again, and how often the near window is looked at meanwhile: as often as without hints.
 const PAUSE: Duration = super::RESCAN;
 
-/// How long nothing may come before the system asks whether the server is still there, how often it asks then, and how many times. A connection that
-/// only listens would never find out itself.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
-
 /// Called with the earliest due time of a hint; with [`StoreTime::ZERO`] if it is not known.
 pub(super) type OnHint = Arc<dyn Fn(StoreTime) + Send + Sync>;
 
@@ -33,7 +29,7 @@ pub(super) type OnHint = Arc<dyn Fn(StoreTime) + Send + Sync>;
 pub(super) type Listener = Box<dyn Fn(OnHint) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// Returns a function that listens on a channel, with a connection of its own.
-pub(super) fn listener<T>(mut server: Config, tls: T, channel: &str) -> Listener
+pub(super) fn listener<T>(server: Config, tls: T, channel: &str) -> Listener
 where
     T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
     T::Stream: Send + Sync + 'static,
@@ -41,8 +37,6 @@ where
     <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
 {
     let channel = channel.to_owned();
-    let (idle, interval, retries) = KEEPALIVE;
-    server.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(retries);
     Box::new(move |on_hint| {
         let (server, tls, channel) = (server.clone(), tls.clone(), channel.clone());
         Box::pin(async move {

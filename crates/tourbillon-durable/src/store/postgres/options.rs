@@ -57,8 +57,7 @@ impl PostgresOptions {
         if server.get_application_name().is_none() {
             server.application_name("tourbillon");
         }
-        // So a connection to a machine that is gone is noticed.
-        server.keepalives_idle(Duration::from_secs(15)).tcp_user_timeout(Duration::from_secs(30));
+        notice_loss(&mut server);
         Ok(PostgresOptions {
             server,
             schema: DEFAULT_SCHEMA.to_owned(),
@@ -142,6 +141,26 @@ impl PostgresOptions {
     }
 }
 
+/// Sets how the system notices that the machine of the server is gone, as far as the address does not say it.
+fn notice_loss(server: &mut Config) {
+    /// How long nothing may come before the system asks whether the server is still there, how often it asks then, and how many times.
+    const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
+
+    let (idle, interval, retries) = KEEPALIVE;
+    if server.get_keepalives_idle() == Config::new().get_keepalives_idle() {
+        server.keepalives_idle(idle);
+    }
+    if server.get_keepalives_interval().is_none() {
+        server.keepalives_interval(interval);
+    }
+    if server.get_keepalives_retries().is_none() {
+        server.keepalives_retries(retries);
+    }
+    if server.get_tcp_user_timeout().is_none() {
+        server.tcp_user_timeout(Duration::from_secs(30));
+    }
+}
+
 /// Shows the options without the password.
 impl fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -153,5 +172,21 @@ impl fmt::Debug for PostgresOptions {
             .field("prepared_statements", &self.prepared_statements)
             .field("hints", &self.hints)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q1_what_an_address_says_of_lost_connections_holds() {
+        let times = |addition: &str| {
+            let server = PostgresOptions::new(&format!("host=db user=app{addition}")).unwrap().server;
+            let timeout = server.get_tcp_user_timeout().copied();
+            (server.get_keepalives_idle().as_secs(), server.get_keepalives_retries(), timeout.unwrap().as_secs())
+        };
+        assert_eq!(times(""), (10, Some(3), 30));
+        assert_eq!(times(" keepalives_idle=60 keepalives_retries=7 tcp_user_timeout=5"), (60, Some(7), 5));
     }
 }

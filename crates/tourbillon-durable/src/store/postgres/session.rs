@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
 use futures_util::future::{join, join_all};
@@ -19,7 +19,7 @@ use super::failure::Failure;
 use super::options::PostgresOptions;
 
 /// The server ends a session that has sent nothing inside a transaction for so long: so a process that hangs gives its locks back (Q7).
-const IDLE_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long a batch waits for a row or a key of another transaction before its operations are written apart.
 const SHORT_LOCK_WAIT: Duration = Duration::from_millis(50);
@@ -125,6 +125,14 @@ impl Pools {
         Ok(Session { client: Some(pool.get().await?), pools: self, is_idle: true, _permit: None })
     }
 
+    /// Forgets the idle connections that were last used before this moment: a request on one of them has had no answer, and the network may have lost
+    /// them all.
+    pub(super) fn forget_older_than(&self, moment: Instant) {
+        for pool in [&self.work, &self.control] {
+            pool.retain(|_, metrics| metrics.last_used() < moment.elapsed());
+        }
+    }
+
     /// Takes a connection for work, for a read that may take long: only some of the connections can be taken so.
     pub(super) async fn long_session(&self) -> Result<Session<'_>, Failure> {
         let permit = self.long_reads.acquire().await.map_err(|_| StoreError::Closed)?;
@@ -146,6 +154,7 @@ impl Pools {
     /// Runs one statement that only reads, by indexes.
     pub(super) async fn read(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
         let mut session = self.session(&self.work).await?;
+        session.is_idle = false;
         let ready = session.ready(sql).await?;
         session.read(&self.begin_read, &ready, params).await
     }
@@ -153,6 +162,7 @@ impl Pools {
     /// Runs one statement that only reads, by indexes, and may take long.
     pub(super) async fn long_read(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
         let mut session = self.long_session().await?;
+        session.is_idle = false;
         let ready = session.ready(sql).await?;
         session.read(&self.begin_read, &ready, params).await
     }
@@ -186,8 +196,9 @@ impl Session<'_> {
             LockWait::Long => &self.pools.begin_write,
             LockWait::Short => &self.pools.begin_short_write,
         };
-        let first = self.all_ready(first).await?;
+        // Also a statement that is prepared may have no answer.
         self.is_idle = false;
+        let first = self.all_ready(first).await?;
         let running = first.iter().map(|(ready, params)| self.run(ready, params));
         let (begun, rows) = join(self.client().batch_execute(begin), join_all(running)).await;
         begun?;

@@ -24,6 +24,8 @@ pub(super) struct Statements {
     pub(super) get_key: Sql,
     pub(super) history: Sql,
     pub(super) counts: Sql,
+    pub(super) set_time_limit: Sql,
+    pub(super) set_idle_limit: Sql,
     pub(super) lock_leases: Sql,
     pub(super) nodes: Sql,
     pub(super) shards: Sql,
@@ -130,6 +132,11 @@ impl Statements {
                     coalesce(dead, 0), coalesce(soon, 0), coalesce(overdue, 0)
                 FROM (SELECT 1) AS one LEFT JOIN counts c ON true ORDER BY c.kind",
                 &[Type::INT8],
+            ),
+            set_time_limit: sql("SELECT set_config('statement_timeout', $1, true)", &[Type::TEXT]),
+            set_idle_limit: sql(
+                "SELECT set_config('idle_in_transaction_session_timeout', $1, true)",
+                &[Type::TEXT],
             ),
             lock_leases: sql(&format!("SELECT pg_advisory_xact_lock({})", lock_key("leases", schema)), &[]),
             nodes: sql(

@@ -160,11 +160,14 @@ async fn without_creates(
 async fn until_won(store: &Shared, batch: &[WriteOp], wait: LockWait) -> Result<Vec<WriteAnswer>, Failure> {
     let mut races = 0;
     loop {
-        let commit_sent = AtomicBool::new(false);
+        let (begin, commit_sent) = (Instant::now(), AtomicBool::new(false));
         let result = match tokio::time::timeout(store.request_timeout, once(store, batch, wait, &commit_sent)).await {
             Ok(result) => result,
-            Err(_) => Err(timed_out(store.request_timeout, commit_sent.load(Ordering::Relaxed)).into()),
+            Err(_) => Err(Failure::Lost(timed_out(store.request_timeout, commit_sent.load(Ordering::Relaxed)))),
         };
+        if let Err(Failure::Lost(_)) = result {
+            store.pools.forget_older_than(begin);
+        }
         match result {
             Ok(answers) => return Ok(answers),
             Err(Failure::Raced(_)) if races < MOST_RACES => races += 1,
