@@ -4,7 +4,7 @@
 //!   write   one transaction: lock the rows of the batch -> rules in memory -> write the difference, COMMIT   (write, working_set)
 //!   due     an index by kind and time                                                                       (reads)
 //!   leases  nodes(node, alive_until), shards(shard, epoch, node): one row written a heartbeat               (leases)
-//!   hints   NOTIFY, at most one a transaction; LISTEN with a connection of its own                          (hints)
+//!   hints   NOTIFY behind the commit, at most one each 20 ms; LISTEN with a connection of its own           (hints)
 //! ```
 //!
 //! - *Durable* (Q1) means: as durable as the server is. Transactions run with `synchronous_commit = on`. A server with `fsync = off` can lose
@@ -52,7 +52,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::failure::Failure;
-use self::hints::Listener;
+use self::hints::{Listener, PendingHint};
 pub use self::options::PostgresOptions;
 use self::session::{Change, Pools};
 use self::statements::Statements;
@@ -102,6 +102,8 @@ struct Shared {
     lock_timeout: Duration,
     /// What this store owned at the last heartbeat.
     owned: Mutex<LastOwnership>,
+    /// What other stores are told next.
+    hint: Arc<PendingHint>,
     listener: Listener,
     /// Whether the options ask for hints, and connections can hear them.
     hints: bool,
@@ -178,6 +180,7 @@ impl PostgresStore {
             apart: Semaphore::new(1),
             lock_timeout: options.lock_timeout,
             owned: Mutex::default(),
+            hint: Arc::default(),
             hints: options.hints,
             listener: hints::listener(options.server, tls, &options.schema),
             schema: options.schema,
@@ -188,6 +191,8 @@ impl PostgresStore {
         shared.in_time(schema::prepare(&shared, creates)).await?;
         shared.hints &= route::keeps_sessions(&shared).await?;
         let shared = Arc::new(shared);
+        let (hint, closed) = (Arc::clone(&shared.hint), shared.closed.clone());
+        shared.runtime.spawn(hints::send(hint, Arc::downgrade(&shared), closed));
         if creates {
             let mut upkeep = Upkeep::default();
             match shared.keep_history().await {

@@ -23,7 +23,7 @@ const MIGRATIONS: &[&[&str]] = &[
 /// The oldest server that has all that the statements need.
 const OLDEST_SERVER: u32 = 130_000;
 
-/// How long a change of a table waits for those that use it, who wait for the change in the meantime; and how long they are left alone then.
+/// How long a change of a table waits for a lock, while later users of the table wait behind it; and how long the store then lets these pass.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 const LOCK_PAUSE: Duration = Duration::from_millis(500);
 

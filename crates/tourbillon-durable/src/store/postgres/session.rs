@@ -167,6 +167,15 @@ impl Pools {
         session.read(&self.begin_read, &ready, params).await
     }
 
+    /// Runs one statement whose loss does no harm: its commit does not wait for the disk.
+    pub(super) async fn tell(&self, sql: &Sql, params: &Params<'_>) -> Result<(), Failure> {
+        let mut session = self.session(&self.work).await?;
+        session.is_idle = false;
+        let ready = session.ready(sql).await?;
+        session.read("BEGIN; SET LOCAL synchronous_commit = off", &ready, params).await?;
+        Ok(())
+    }
+
     /// Runs one statement that only reads, in whatever way the server likes best. It is not kept as a prepared statement.
     pub(super) async fn search(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
         let mut session = self.long_session().await?;
@@ -205,7 +214,7 @@ impl Session<'_> {
         Ok(rows.into_iter().collect::<Result<_, Error>>()?)
     }
 
-    /// Runs one statement in a transaction that only reads.
+    /// Runs one statement in a transaction that begins like this.
     async fn read(&mut self, begin: &str, ready: &Ready<'_>, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
         // If the caller gives up, nobody reads the answer: the connection is not used again.
         self.is_idle = false;

@@ -11,6 +11,8 @@ use super::session::Sql;
 pub(super) struct Statements {
     pub(super) clock: Sql,
     pub(super) lock_rows: Sql,
+    /// The same; it reads no payloads.
+    pub(super) lock_light_rows: Sql,
     pub(super) lock_free_rows: Sql,
     pub(super) lock_epochs: Sql,
     pub(super) delete: Sql,
@@ -54,8 +56,8 @@ const FOUND: &str = "WITH wanted AS MATERIALIZED (
 impl Statements {
     pub(super) fn new(schema: &str) -> Statements {
         let sql = |text: &str, types: &[Type]| Sql { text: in_schema(text, schema), types: types.to_vec() };
-        let lock = |mode: &str| {
-            let columns = of_table("t");
+        let columns = of_table("t");
+        let lock = |mode: &str, columns: &str| {
             sql(
                 &format!(
                     "{FOUND}, locked AS MATERIALIZED (
@@ -69,11 +71,11 @@ impl Statements {
             )
         };
         let due_types = [Type::TEXT, Type::INT8, Type::UUID, Type::INT8, Type::INT8, Type::INT8, Type::INT2_ARRAY];
-        let columns = of_table("t");
         Statements {
             clock: sql("SELECT tourbillon.now_micros()", &[]),
-            lock_rows: lock(""),
-            lock_free_rows: lock("SKIP LOCKED"),
+            lock_rows: lock("", &columns),
+            lock_light_rows: lock("", &columns.replace("t.payload", "''::bytea AS payload")),
+            lock_free_rows: lock("SKIP LOCKED", &columns),
             lock_epochs: sql(
                 "SELECT shard, epoch FROM tourbillon.shards WHERE shard = ANY ($1) ORDER BY shard FOR SHARE",
                 &[Type::INT2_ARRAY],

@@ -231,9 +231,11 @@ async fn lock(
     let nothing: Vec<&str> = Vec::new();
     let lock_rows: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
         [&waiting, &key_spaces, &keys, &name_spaces, &names];
+    // What only ends or moves timers changes no payload, and may be for very many of them.
+    let sql = if wanted.needs_payloads { &store.sql.lock_rows } else { &store.sql.lock_light_rows };
     let mut first: Vec<Change<'_>> = Vec::new();
     if wanted.has_rows_to_wait_for() {
-        first.push((&store.sql.lock_rows, lock_rows.to_vec()));
+        first.push((sql, lock_rows.to_vec()));
     }
     if !claims.is_empty() {
         first.push((&store.sql.lock_free_rows, vec![&claims, &nothing, &nothing, &nothing, &nothing]));
@@ -245,7 +247,7 @@ async fn lock(
     let mut rows = WorkingSet::default();
     if wanted.has_rows_to_wait_for() {
         let locked = LockedRows::read(&found.next().unwrap_or_default())?;
-        let locked = until_stable(session, &store.sql.lock_rows, &lock_rows, locked).await?;
+        let locked = until_stable(session, sql, &lock_rows, locked).await?;
         rows.set_now(locked.now);
         locked.rows.into_iter().for_each(|row| rows.add_stored(row));
     }
@@ -346,20 +348,19 @@ async fn finish(
     let (mut new, mut ended) = (NewRows::default(), EndedRows::default());
     difference.new.iter().for_each(|row| new.push(row));
     difference.ended.iter().for_each(|entry| ended.push(entry));
-    let hint = earliest(difference, now, store).map(|wake| wake.as_micros().to_string());
 
     let mut last: Vec<(Change<'_>, usize)> = vec![((&store.sql.delete, vec![&deleted.0, &deleted.1]), deleted.0.len())];
     last.extend(changed.values().map(|rows| ((&store.sql.update, rows.params()), rows.len())));
     last.push(((&store.sql.insert, new.params()), new.len()));
     last.push(((&store.sql.record, ended.params()), ended.len()));
-    if let Some(hint) = &hint {
-        last.push(((&store.sql.notify, vec![hint]), 1));
-    }
     last.retain(|(_, count)| *count > 0);
     let (last, expected): (Vec<Change<'_>>, Vec<usize>) = last.into_iter().unzip();
     let counts = session.commit(&last, || commit_sent.store(true, Ordering::Relaxed)).await?;
     if counts.iter().zip(expected).any(|(count, expected)| *count != expected as u64) {
         return Err(damaged("rows that were locked are not there".to_owned()).into());
+    }
+    if let Some(wake) = earliest(difference, now, store) {
+        store.hint.set(wake);
     }
     Ok(())
 }
