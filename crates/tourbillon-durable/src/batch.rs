@@ -23,6 +23,9 @@ pub struct Batcher<T> {
     largest: usize,
 }
 
+/// The operations of a batch, their tags, and the places of its groups.
+pub type GroupedBatch<T> = (Vec<WriteOp>, Vec<T>, Vec<Range<usize>>);
+
 impl<T> Batcher<T> {
     /// Returns an empty batcher for a store that writes `parallel` batches at the same time, each of at most `largest` operations.
     #[must_use]
@@ -49,7 +52,7 @@ impl<T> Batcher<T> {
     }
 
     /// Returns the next batch as [`next_batch`](Batcher::next_batch) does, with the places of its groups.
-    pub fn next_batch_with_groups(&mut self) -> Option<(Vec<WriteOp>, Vec<T>, Vec<Range<usize>>)> {
+    pub fn next_batch_with_groups(&mut self) -> Option<GroupedBatch<T>> {
         if self.writing >= self.parallel || self.is_empty() {
             return None;
         }
@@ -141,8 +144,9 @@ mod tests {
         batcher.push_group(vec![(reschedule(), 1), (cancel(), 2)]);
         batcher.push_group(vec![(reschedule(), 3), (cancel(), 4), (reschedule(), 5), (cancel(), 6)]);
         assert_eq!(batcher.len(), 7);
-        let batch = batcher.next_batch_with_groups().map(|(_, tags, groups)| (tags, groups));
-        assert_eq!(batch, Some((vec![1, 2, 0], Vec::from_iter([0..2]))));
+        let (_, tags, groups) = batcher.next_batch_with_groups().unwrap();
+        let groups: Vec<(usize, usize)> = groups.into_iter().map(|group| (group.start, group.end)).collect();
+        assert_eq!((tags, groups), (vec![1, 2, 0], vec![(0, 2)]));
         assert_eq!(batcher.next_batch().map(|(_, tags)| tags), Some(vec![3, 4, 5, 6]), "even if it is too long");
     }
 

@@ -74,7 +74,7 @@ fn q8_an_address_that_asks_for_tls_is_an_error_that_names_what_has_it() {
         let error = wait(tourbillon_durable::store::PostgresStore::open(options)).err().unwrap();
         match mode {
             "require" => {
-                assert!(matches!(&error, StoreError::BadOptions(text) if text.contains("open_tls")), "{error:?}")
+                assert!(matches!(&error, StoreError::BadOptions(text) if text.contains("open_tls")), "{error:?}");
             }
             _ => assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}"),
         }

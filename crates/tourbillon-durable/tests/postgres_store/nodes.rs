@@ -189,7 +189,7 @@ fn d53_q3_nodes_with_different_handlers_deliver_all_timers_of_both() {
     let kinds = ["mail", "tick"];
     let start = |kind: &'static str| {
         let sender = sender.clone();
-        let builder = tourbillon_durable::Timers::builder().node_lease(SECOND * 2);
+        let builder = tourbillon_durable::Timers::builder().node_lease(SECOND * 6);
         let timers = wait(builder.connect_with(schema.options())).unwrap();
         let handler = move |delivery: tourbillon_durable::Delivery| {
             let sent = sender.send((kind, delivery.kind().to_owned(), delivery.row_id(), delivery.attempt()));

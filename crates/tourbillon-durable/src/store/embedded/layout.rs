@@ -303,7 +303,9 @@ mod tests {
 
     #[test]
     fn the_end_of_a_prefix_is_behind_its_keys_and_before_all_others() {
-        for (prefix, end) in [(&b"d"[..], &b"e"[..]), (b"d\x01", b"d\x02"), (b"d\xff", b"e"), (b"d\x01\xff\xff", b"d\x02")] {
+        for (prefix, end) in
+            [(&b"d"[..], &b"e"[..]), (b"d\x01", b"d\x02"), (b"d\xff", b"e"), (b"d\x01\xff\xff", b"d\x02")]
+        {
             assert_eq!(behind(prefix), end);
             assert!([prefix, &[0xff; 40]].concat() < end.to_vec());
         }

@@ -34,18 +34,18 @@ pub(super) async fn heartbeat(store: &Shared, heartbeat: &Heartbeat) -> Result<O
     Ok(ownership)
 }
 
-/// Returns after how long a heartbeat is given up, so that another one on another connection comes before the lease is over.
+/// Returns after how long a heartbeat is given up, so that another one on another connection comes before the lease is over. Of a very short lease
+/// only a heartbeat that is useless anyway is given up.
 fn time_limit(store: &Shared, lease: Duration) -> Duration {
     if lease.is_zero() {
-        store.request_timeout
-    } else {
-        store.request_timeout.min((lease / 3).max(Duration::from_secs(1)))
+        return store.request_timeout;
     }
+    store.request_timeout.min((lease / 3).max(Duration::from_secs(2)))
 }
 
 /// Returns for how long a heartbeat may leave the server without a statement while it keeps others from theirs, in milliseconds.
 fn idle_limit(lease: Duration) -> String {
-    (lease / 20).clamp(Duration::from_millis(500), IDLE_LIMIT).as_millis().to_string()
+    (lease / 20).clamp(Duration::from_secs(1), IDLE_LIMIT).as_millis().to_string()
 }
 
 async fn transact(store: &Shared, session: &mut Session<'_>, heartbeat: &Heartbeat) -> Result<Ownership, Failure> {

@@ -63,7 +63,7 @@ pub(super) async fn write(store: &Shared, batch: Vec<WriteOp>) -> Result<Vec<Wri
 /// rest, and halves of those halves that still meet a lock. What meets one alone is tried again until the lock timeout is over.
 pub(super) async fn write_in_parts(store: &Shared, batch: &[WriteOp], groups: &[Range<usize>], reply: &PartReply) {
     let reply = |places: &[usize], result: Result<Vec<WriteAnswer>, StoreError>| {
-        let _survives = catch_panic(|| reply(places, result));
+        catch_panic(|| reply(places, result));
     };
     let all: Vec<usize> = (0..batch.len()).collect();
     if all.is_empty() {
