@@ -1,6 +1,7 @@
 //! Batches of operations: what has come while the store wrote the batches before.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::store::WriteOp;
 
@@ -26,6 +27,9 @@ pub struct Batcher<T> {
     largest: usize,
 }
 
+/// The operations of a batch, their tags, and the places of its groups.
+pub type GroupedBatch<T> = (Vec<WriteOp>, Vec<T>, Vec<Range<usize>>);
+
 impl<T> Batcher<T> {
     /// Returns an empty batcher for a store that writes `parallel` batches at the same time, each of at most `largest` operations.
     #[must_use]
@@ -48,6 +52,11 @@ impl<T> Batcher<T> {
 
     /// Returns the next batch, if there is one and the store can write it now. [`done`](Batcher::done) is called when it is written.
     pub fn next_batch(&mut self) -> Option<(Vec<WriteOp>, Vec<T>)> {
+        self.next_batch_with_groups().map(|(ops, tags, _)| (ops, tags))
+    }
+
+    /// Returns the next batch as [`next_batch`](Batcher::next_batch) does, with the places of its groups.
+    pub fn next_batch_with_groups(&mut self) -> Option<GroupedBatch<T>> {
         if self.writing >= self.parallel || self.is_empty() {
             return None;
         }
@@ -55,6 +64,10 @@ impl<T> Batcher<T> {
         // Urgent operations may come without an end, and a group that waits holds places in the queue of requests.
         let late = if self.is_group_late { self.groups.pop_front() } else { None };
         let mut batch = late.unwrap_or_default();
+        let mut groups = Vec::new();
+        if !batch.is_empty() {
+            groups.push(0..batch.len());
+        }
         let urgent = self.urgent.len().min(self.largest.saturating_sub(batch.len()));
         batch.extend(self.urgent.drain(..urgent));
         let mut bytes = bytes_of(&batch);
@@ -65,6 +78,7 @@ impl<T> Batcher<T> {
                 break;
             }
             bytes += of_group;
+            groups.push(batch.len()..batch.len() + group.len());
             batch.extend(self.groups.pop_front().into_iter().flatten());
         }
         self.is_group_late = !self.groups.is_empty();
@@ -75,7 +89,8 @@ impl<T> Batcher<T> {
             bytes += payload_bytes(op);
             batch.extend(self.other.pop_front());
         }
-        Some(batch.into_iter().unzip())
+        let (ops, tags) = batch.into_iter().unzip();
+        Some((ops, tags, groups))
     }
 
     /// Records that a batch was written or has failed.
@@ -154,7 +169,10 @@ mod tests {
         batcher.push(reschedule(), 0);
         batcher.push_group(vec![(reschedule(), 1), (cancel(), 2)]);
         batcher.push_group(vec![(reschedule(), 3), (cancel(), 4), (reschedule(), 5), (cancel(), 6)]);
-        assert_eq!((batcher.len(), batcher.next_batch().map(|(_, tags)| tags)), (7, Some(vec![1, 2, 0])));
+        assert_eq!(batcher.len(), 7);
+        let (_, tags, groups) = batcher.next_batch_with_groups().unwrap();
+        let groups: Vec<(usize, usize)> = groups.into_iter().map(|group| (group.start, group.end)).collect();
+        assert_eq!((tags, groups), (vec![1, 2, 0], vec![(0, 2)]));
         assert_eq!(batcher.next_batch().map(|(_, tags)| tags), Some(vec![3, 4, 5, 6]), "even if it is too long");
     }
 

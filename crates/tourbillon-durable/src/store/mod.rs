@@ -72,6 +72,7 @@ pub use self::shard::{
     Heartbeat, LiveNode, NodeId, NodeLeases, Ownership, ShardId, ShardTable, is_pull_fence, pull_fence, shard_of,
 };
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -86,6 +87,15 @@ pub trait Store: Send + Sync + 'static {
 
     /// Applies the operations in their order, in one transaction, and replies with one answer for each when they are durable.
     fn write(&self, batch: Vec<WriteOp>, reply: Reply<Vec<WriteAnswer>>);
+
+    /// Applies the operations as [`write`](Store::write) does, but not all of them have to wait if another transaction is in the way of one. So
+    /// `reply` is called with the answers to some of the operations, named by their places in the batch, until all have theirs. After the first call, which
+    /// may be for none, the store takes another batch. A group of operations stays together, as do operations that name the same timer.
+    fn write_in_parts(&self, batch: Vec<WriteOp>, groups: Vec<Range<usize>>, reply: PartReply) {
+        let _whole = groups;
+        let all: Vec<usize> = (0..batch.len()).collect();
+        self.write(batch, Reply::new(move |result| reply(&all, result)));
+    }
 
     /// Replies with rows of one kind that are to be looked at soon, in the order of time.
     fn due(&self, query: DueQuery, reply: Reply<DuePage>);
@@ -146,6 +156,9 @@ pub trait Store: Send + Sync + 'static {
     /// replied to with that too: closing does not wait for long ones, such as a snapshot whose pages nobody takes.
     fn close(&self, reply: Reply<()>);
 }
+
+/// Called with the places of some operations of a batch, and what became of them. It must not block.
+pub type PartReply = Box<dyn Fn(&[usize], Result<Vec<WriteAnswer>, StoreError>) + Send + Sync>;
 
 /// Called with a hint. It must not block.
 pub type HintFn = Box<dyn Fn() + Send + Sync>;

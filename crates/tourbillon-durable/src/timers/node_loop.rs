@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
@@ -32,8 +32,8 @@ const MOST_PULLED: usize = 100_000;
 pub(super) enum Message {
     /// Operations of a client.
     Ask { ops: Vec<WriteOp>, is_group: bool, reply: ReplyTo },
-    /// The store has written a batch, or failed.
-    Written(Vec<Tag>, Result<Vec<WriteAnswer>, StoreError>),
+    /// The store has written a part of a batch, or failed; after the first part of each batch it takes another.
+    Written { tags: Vec<Tag>, result: Result<Vec<WriteAnswer>, StoreError>, is_first: bool },
     /// The core is to be told something.
     Core(Input),
     /// The handler of a kind.
@@ -221,7 +221,7 @@ impl NodeLoop {
     fn take(&mut self, message: Message) {
         match message {
             Message::Ask { ops, is_group, reply } => self.ask(ops, is_group, reply),
-            Message::Written(tags, result) => self.written(tags, result),
+            Message::Written { tags, result, is_first } => self.written(tags, result, is_first),
             Message::Core(Input::Owned { sent, result }) => self.owned(sent, result),
             Message::Core(input) => self.tell_core(input),
             Message::Subscribe(subscriber) => self.subscribers.push(subscriber),
@@ -362,14 +362,16 @@ impl NodeLoop {
     }
 
     fn write_batches(&mut self) {
-        while let Some((ops, tags)) = self.batcher.next_batch() {
-            let mailbox = self.mailbox.clone();
-            self.store.write(ops, Reply::new(move |result| mailbox.tell(Message::Written(tags, result))));
+        while let Some((ops, tags, groups)) = self.batcher.next_batch_with_groups() {
+            let pending = PendingBatch::new(tags, self.mailbox.clone());
+            self.store.write_in_parts(ops, groups, Box::new(move |places, result| pending.written(places, result)));
         }
     }
 
-    fn written(&mut self, tags: Vec<Tag>, result: Result<Vec<WriteAnswer>, StoreError>) {
-        self.batcher.done();
+    fn written(&mut self, tags: Vec<Tag>, result: Result<Vec<WriteAnswer>, StoreError>, is_first: bool) {
+        if is_first {
+            self.batcher.done();
+        }
         // The next batch is on its way while this one's answers are passed on.
         self.write_batches();
         let mut answers = result.map(Vec::into_iter);
@@ -648,6 +650,38 @@ fn ended_event(
             Event::Failed { id, row, error: error.clone(), next: entry.wake.to_system() }
         }
     })
+}
+
+/// The operations of a batch that are not answered yet. If the store drops it, they are answered with [`StoreError::Closed`].
+struct PendingBatch {
+    tags: Mutex<Vec<Option<Tag>>>,
+    is_first: AtomicBool,
+    mailbox: Mailbox,
+}
+
+impl PendingBatch {
+    fn new(tags: Vec<Tag>, mailbox: Mailbox) -> PendingBatch {
+        let tags = tags.into_iter().map(Some).collect();
+        PendingBatch { tags: Mutex::new(tags), is_first: AtomicBool::new(true), mailbox }
+    }
+
+    fn written(&self, places: &[usize], result: Result<Vec<WriteAnswer>, StoreError>) {
+        let mut tags = self.tags.lock().unwrap_or_else(PoisonError::into_inner);
+        let tags = places.iter().filter_map(|place| tags.get_mut(*place)?.take()).collect();
+        let is_first = self.is_first.swap(false, Ordering::Relaxed);
+        self.mailbox.tell(Message::Written { tags, result, is_first });
+    }
+}
+
+impl Drop for PendingBatch {
+    fn drop(&mut self) {
+        let tags = std::mem::take(self.tags.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let tags: Vec<Tag> = tags.into_iter().flatten().collect();
+        let is_first = *self.is_first.get_mut();
+        if is_first || !tags.is_empty() {
+            self.mailbox.tell(Message::Written { tags, result: Err(StoreError::Closed), is_first });
+        }
+    }
 }
 
 /// Reports a handler whose future was dropped before it ended, as one that failed.

@@ -67,6 +67,21 @@ fn q1_a_server_that_is_not_there_is_unavailable_and_says_why() {
 }
 
 #[test]
+fn q8_an_address_that_asks_for_tls_is_an_error_that_names_what_has_it() {
+    for mode in ["require", "prefer"] {
+        let nowhere = format!("host=/nonexistent user=nobody dbname=none sslmode={mode}");
+        let options = tourbillon_durable::store::PostgresOptions::new(&nowhere).unwrap();
+        let error = wait(tourbillon_durable::store::PostgresStore::open(options)).err().unwrap();
+        match mode {
+            "require" => {
+                assert!(matches!(&error, StoreError::BadOptions(text) if text.contains("open_tls")), "{error:?}");
+            }
+            _ => assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}"),
+        }
+    }
+}
+
+#[test]
 fn o5_the_schema_is_made_once_and_a_newer_one_is_refused() {
     let Some(schema) = Schema::new() else { return };
     // Several processes start at the same time.
@@ -184,6 +199,32 @@ fn o5_tables_of_the_format_before_are_upgraded_and_keep_all_that_they_have() {
     let owner = own(&store, 1);
     assert_eq!(take(&store, &owner, arm(&store, 2, past("mail"))).0.returned, 0);
     assert_eq!(cancel_key(&store, "k").cancelled + cancel_key(&store, "of an application").cancelled, 2);
+}
+
+#[test]
+fn o5_q4_an_upgrade_that_meets_a_lock_lets_others_pass_and_comes_again() {
+    let Some(schema) = Schema::new() else { return };
+    drop(schema.store());
+    schema.run("DELETE FROM tourbillon.formats WHERE version = (SELECT max(version) FROM tourbillon.formats)");
+    let (holder, admin) = (schema.client(), schema.client());
+    let hold = schema.sql("BEGIN; LOCK TABLE tourbillon.formats IN SHARE MODE");
+    wait(holder.batch_execute(&hold)).unwrap();
+    let wait_until = |waits: i64| {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = to_regclass($1)";
+        let start = Instant::now();
+        while wait(admin.query_one(waiting, &[&schema.sql("tourbillon.formats")])).unwrap().get::<_, i64>(0) != waits {
+            assert!(start.elapsed() < SECOND * 25, "{waits} should wait for the lock");
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let store = thread::scope(|scope| {
+        let opening = scope.spawn(|| schema.store());
+        wait_until(1);
+        wait_until(0);
+        wait(holder.batch_execute("ROLLBACK")).unwrap();
+        opening.join().unwrap()
+    });
+    arm(&store, 1, far("mail"));
 }
 
 #[test]

@@ -536,6 +536,33 @@ fn u5_a_role_needs_what_the_guide_grants_and_no_more() {
     schema.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
+#[test]
+fn u5_q8_a_node_delivers_with_the_rights_that_the_guide_names() {
+    let Some(schema) = Schema::new() else { return };
+    drop(schema.store());
+    let role = format!("{}_node", schema.name);
+    schema.run(&format!("CREATE ROLE {role}; GRANT {role} TO CURRENT_USER"));
+    let guide = include_str!("../../../../docs/guide/durable-timers.md");
+    let grants: Vec<String> = guide
+        .lines()
+        .filter_map(|line| line.strip_prefix("  GRANT "))
+        .map(|grant| format!("GRANT {}", grant.replace("TO node", "TO app")))
+        .collect();
+    assert_eq!(grants.len(), 5, "{grants:?}");
+    grant(&schema, &role, grants.iter().map(String::as_str));
+    let options = schema.options_with(&schema.setting("role", &role)).create(false);
+    let store = schema.open(options).unwrap();
+    let owner = own(&store, 1);
+    let (row, _) = take(&store, &owner, arm(&store, 1, past("mail").key("k")));
+    assert_eq!(finish(&store, &row, Verdict::Done), Ok(None));
+    assert_eq!(ask(|reply| store.history(TimerId::from_u128(1), reply)).unwrap().len(), 1);
+    assert!(beat(&store, 1, Duration::ZERO).unwrap().shards.is_empty());
+    ask(|reply| store.set_paused(true, reply)).unwrap();
+    assert!(ask(|reply| store.counts(reply)).unwrap().is_paused);
+    drop(store);
+    schema.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+}
+
 /// Runs the guide's statements for a role of a test.
 fn grant<'g>(schema: &Schema, role: &str, grants: impl Iterator<Item = &'g str>) {
     for grant in grants {

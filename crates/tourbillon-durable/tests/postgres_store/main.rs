@@ -6,11 +6,15 @@
 mod conformance;
 mod faults;
 mod functions;
+mod locks;
+#[cfg(unix)]
+mod network;
 mod nodes;
 mod outages;
 mod poolers;
 #[path = "../postgres/mod.rs"]
 mod postgres;
+mod reads;
 mod requests;
 mod timers;
 

@@ -139,6 +139,26 @@ fn d55_a_hint_tells_other_stores_of_what_is_due_soon_and_of_nothing_else() {
 }
 
 #[test]
+fn d55_creates_of_what_is_due_soon_share_their_hints() {
+    let Some(schema) = Schema::new() else { return };
+    let (listener, creator) = (schema.store(), schema.store());
+    let (sender, hints) = std::sync::mpsc::channel();
+    listener.listen(move |due| _ = sender.send(due));
+    assert_eq!(hints.recv_timeout(SECOND * 30), Ok(StoreTime::ZERO), "it listens");
+    let start = Instant::now();
+    for id in 1..=200 {
+        arm(&creator, id, past("mail"));
+    }
+    let mut count = 0;
+    while hints.recv_timeout(SECOND / 2).is_ok() {
+        count += 1;
+    }
+    let most = start.elapsed().as_millis() / 20 + 1;
+    assert!(count >= 1 && count <= most, "{count} hints in {:?}", start.elapsed());
+    println!("{count} hints for 200 timers");
+}
+
+#[test]
 fn d53_q2_q7_a_row_whose_owner_has_no_handler_is_claimed_once_by_a_node_that_has_one() {
     let Some(schema) = Schema::new() else { return };
     let (owner, other) = (schema.store(), schema.store());
@@ -169,7 +189,7 @@ fn d53_q3_nodes_with_different_handlers_deliver_all_timers_of_both() {
     let kinds = ["mail", "tick"];
     let start = |kind: &'static str| {
         let sender = sender.clone();
-        let builder = tourbillon_durable::Timers::builder().node_lease(SECOND * 2);
+        let builder = tourbillon_durable::Timers::builder().node_lease(SECOND * 6);
         let timers = wait(builder.connect_with(schema.options())).unwrap();
         let handler = move |delivery: tourbillon_durable::Delivery| {
             let sent = sender.send((kind, delivery.kind().to_owned(), delivery.row_id(), delivery.attempt()));

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
 use tokio_postgres::Client;
+use tourbillon_durable::store::{CancelOp, PostgresStore, Target};
 use tourbillon_durable::{Ack, BlockingTimers, Timers, TimersError};
 use tourbillon_tools::not_tested;
 use tourbillon_tools::postgres::{Cluster, StopMode};
@@ -243,6 +244,7 @@ fn q7_d47_a_process_that_was_paused_inside_a_transaction_comes_back_and_goes_on(
     // One thread, which the test stops: so nothing of this process answers the server.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let options = schema.options_with("application_name=paused").lock_timeout(PATIENCE);
+    let store = runtime.block_on(PostgresStore::open(options.clone())).unwrap();
     let timers = runtime.block_on(Timers::builder().node_lease(SECOND).connect_with(options)).unwrap();
     let (ledger, mut creates, calls) = (Ledger::default(), Creates::default(), timers.blocking());
     ledger.register(&timers);
@@ -255,7 +257,11 @@ fn q7_d47_a_process_that_was_paused_inside_a_transaction_comes_back_and_goes_on(
         wait(admin.query_one(&count, &[])).unwrap().get(0)
     };
     let cancelled = thread::scope(|scope| {
-        let cancelling = scope.spawn(|| calls.cancel("held"));
+        // A batch that is not written in parts waits for the row in one transaction.
+        let cancelling = scope.spawn(|| {
+            let cancel = WriteOp::Cancel(CancelOp { target: Target::key("held") });
+            ask(|reply| store.write(vec![cancel], reply))
+        });
         eventually("the transaction waits for the row", || count("wait_event_type = 'Lock'") == 1);
         let (stopped_sender, stopped) = channel();
         let (go_on, goes_on) = channel();
@@ -270,7 +276,7 @@ fn q7_d47_a_process_that_was_paused_inside_a_transaction_comes_back_and_goes_on(
         go_on.send(()).unwrap();
         cancelling.join().unwrap()
     });
-    assert!(matches!(&cancelled, Err(TimersError::Store(error)) if error.is_temporary()), "{cancelled:?}");
+    assert!(matches!(&cancelled, Err(error) if error.is_temporary()), "{cancelled:?}");
     eventually("the timer is cancelled", || calls.cancel("held").is_ok_and(|counts| counts.cancelled == 1));
     creates.create_some(&calls, 10);
     ledger.check(&calls, &creates.acknowledged, &creates.refused);

@@ -185,6 +185,18 @@ fn q1_a_partition_of_the_history_that_is_added_meanwhile_does_no_harm() {
 }
 
 #[test]
+fn q1_a_history_that_cannot_be_kept_in_shape_now_does_not_keep_a_store_from_being_opened() {
+    let Some(schema) = Schema::new() else { return };
+    arm(&schema.store(), 1, far("mail").key("k"));
+    let holder = schema.client();
+    let hold = schema.sql("BEGIN; LOCK TABLE tourbillon.history_rest IN ACCESS EXCLUSIVE MODE");
+    wait(holder.batch_execute(&hold)).unwrap();
+    let store = schema.store();
+    wait(holder.batch_execute("ROLLBACK")).unwrap();
+    assert_eq!(cancel_key(&store, "k").cancelled, 1);
+}
+
+#[test]
 fn texts_that_postgresql_cannot_store_are_harmless() {
     let Some(schema) = Schema::new() else { return };
     let store = schema.store();

@@ -56,7 +56,7 @@ async fn render(state: &AppState) -> String {
 }
 
 async fn store(page: &mut Page, state: &AppState) {
-    let counts = state.timers().counts().await;
+    let counts = state.overview().counts(state.timers()).await;
     page.gauge("tourbillon_store_up", "Whether the store answers.", u64::from(counts.is_ok()));
     let Ok(counts) = counts else { return };
     page.head("tourbillon_timers", "gauge", "Timers in the store by state.");

@@ -11,6 +11,10 @@ use super::super::error::StoreError;
 pub(super) enum Failure {
     /// Another transaction was in the way: the same work can be tried again at once.
     Raced(StoreError),
+    /// Another transaction has a row or a key for longer than the lock timeout.
+    Locked(StoreError),
+    /// The connection is lost, or could not be made.
+    Lost(StoreError),
     /// The store cannot do it.
     Refused(StoreError),
 }
@@ -19,7 +23,7 @@ impl Failure {
     /// Returns what the caller is told.
     pub(super) fn into_error(self) -> StoreError {
         match self {
-            Failure::Raced(error) | Failure::Refused(error) => error,
+            Failure::Raced(error) | Failure::Locked(error) | Failure::Lost(error) | Failure::Refused(error) => error,
         }
     }
 
@@ -27,7 +31,7 @@ impl Failure {
     pub(super) fn in_commit(error: &Error) -> Failure {
         let severity = error.as_db_error().and_then(DbError::parsed_severity);
         if is_lost(error.code(), severity) {
-            Failure::Refused(StoreError::Uncertain(describe(error)))
+            Failure::Lost(StoreError::Uncertain(describe(error)))
         } else {
             error.into()
         }
@@ -36,7 +40,14 @@ impl Failure {
     /// Returns whether another connection may do what this one could not: it may reach another server, one that was promoted meanwhile, or
     /// have the settings and the prepared statements of now.
     pub(super) fn may_be_of_connection(&self) -> bool {
-        matches!(self, Failure::Refused(StoreError::ReadOnly(_) | StoreError::Unavailable(_) | StoreError::Internal(_)))
+        let of_server = |error: &StoreError| {
+            matches!(error, StoreError::ReadOnly(_) | StoreError::Unavailable(_) | StoreError::Internal(_))
+        };
+        match self {
+            Failure::Raced(_) | Failure::Locked(_) => false,
+            Failure::Lost(_) => true,
+            Failure::Refused(error) => of_server(error),
+        }
     }
 }
 
@@ -55,12 +66,13 @@ impl From<Error> for Failure {
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Failure {
         let Some(code) = error.code() else {
-            return Failure::Refused(StoreError::Unavailable(describe(error)));
+            return Failure::Lost(StoreError::Unavailable(describe(error)));
         };
         let text = describe(error);
-        match is_race(code) {
-            true => Failure::Raced(StoreError::Unavailable(text)),
-            false => Failure::Refused(meaning(code, text)),
+        match *code {
+            _ if is_race(code) => Failure::Raced(StoreError::Unavailable(text)),
+            SqlState::LOCK_NOT_AVAILABLE => Failure::Locked(StoreError::Unavailable(text)),
+            _ => Failure::Refused(meaning(code, text)),
         }
     }
 }

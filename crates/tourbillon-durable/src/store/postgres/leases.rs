@@ -2,9 +2,11 @@
 //!
 //! Heartbeats take turns by an advisory lock. In the steady state a heartbeat writes one row, that of its node: a shard's lease is as long as
 //! its node is alive. Only shards that change their owner are locked and written. A shard whose epoch a transaction holds at that moment is
-//! left to the next heartbeat: so no hanging process stops the others from keeping their leases (Q7).
+//! left to the next heartbeat, and the server ends a heartbeat whose process does not go on at once: so no hanging process stops the others from
+//! keeping their leases (Q7).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -14,7 +16,7 @@ use super::super::shard::{Heartbeat, LiveNode, NodeId, NodeLeases, Ownership, Sh
 use super::Shared;
 use super::columns::{damaged, micros, store_time};
 use super::failure::Failure;
-use super::session::{Change, Session};
+use super::session::{Change, IDLE_LIMIT, Session};
 use crate::time::StoreTime;
 
 /// Renews, releases and takes over shards.
@@ -27,17 +29,33 @@ pub(super) async fn heartbeat(store: &Shared, heartbeat: &Heartbeat) -> Result<O
         }
         result
     };
-    let ownership = store.in_time(beat).await?;
+    let ownership = store.in_time_of(time_limit(store, heartbeat.lease), beat).await?;
     store.set_owned(ownership.shards.iter().map(|(shard, _)| *shard), heartbeat.kinds.as_ref());
     Ok(ownership)
+}
+
+/// Returns after how long a heartbeat is given up, so that another one on another connection comes before the lease is over. Of a very short lease
+/// only a heartbeat that is useless anyway is given up.
+fn time_limit(store: &Shared, lease: Duration) -> Duration {
+    if lease.is_zero() {
+        return store.request_timeout;
+    }
+    store.request_timeout.min((lease / 3).max(Duration::from_secs(2)))
+}
+
+/// Returns for how long a heartbeat may leave the server without a statement while it keeps others from theirs, in milliseconds.
+fn idle_limit(lease: Duration) -> String {
+    (lease / 20).clamp(Duration::from_secs(1), IDLE_LIMIT).as_millis().to_string()
 }
 
 async fn transact(store: &Shared, session: &mut Session<'_>, heartbeat: &Heartbeat) -> Result<Ownership, Failure> {
     let sql = &store.sql;
     // The clock and the tables are read by statements of their own, after the lock.
-    let first = [&sql.lock_leases, &sql.nodes, &sql.shards, &sql.is_paused].map(|sql| (sql, Vec::new()));
+    let idle_limit = idle_limit(heartbeat.lease);
+    let mut first: Vec<Change<'_>> = vec![(&sql.set_idle_limit, vec![&idle_limit])];
+    first.extend([&sql.lock_leases, &sql.nodes, &sql.shards, &sql.is_paused].map(|sql| (sql, Vec::new())));
     let answers = session.begin(&first).await?;
-    let [_, nodes, shards, paused] = &answers[..] else {
+    let [_, _, nodes, shards, paused] = &answers[..] else {
         return Err(damaged("a heartbeat has no answer".to_owned()).into());
     };
     let Some(now) = nodes.first().map(|row| store_time(row.get(0))) else {

@@ -4,7 +4,7 @@
 //!   write   one transaction: lock the rows of the batch -> rules in memory -> write the difference, COMMIT   (write, working_set)
 //!   due     an index by kind and time                                                                       (reads)
 //!   leases  nodes(node, alive_until), shards(shard, epoch, node): one row written a heartbeat               (leases)
-//!   hints   NOTIFY, at most one a transaction; LISTEN with a connection of its own                          (hints)
+//!   hints   NOTIFY behind the commit, at most one each 20 ms; LISTEN with a connection of its own           (hints)
 //! ```
 //!
 //! - *Durable* (Q1) means: as durable as the server is. Transactions run with `synchronous_commit = on`. A server with `fsync = off` can lose
@@ -31,24 +31,28 @@ mod route;
 mod schema;
 mod session;
 mod statements;
+mod units;
 mod wanted;
 mod working_set;
 mod write;
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_postgres::Socket;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::{MakeTlsConnect, NoTls, TlsConnect};
+use tokio_postgres::types::ToSql;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::failure::Failure;
-use self::hints::Listener;
+use self::hints::{Listener, PendingHint};
 pub use self::options::PostgresOptions;
 use self::session::{Change, Pools};
 use self::statements::Statements;
@@ -58,7 +62,7 @@ use super::query::{Cursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, St
 use super::reply::Reply;
 use super::row::{HistoryEntry, TimerRow};
 use super::shard::{Heartbeat, NodeLeases, Ownership, ShardId};
-use super::{HintFn, Store, StoreTraits};
+use super::{HintFn, PartReply, Store, StoreTraits};
 use crate::catch_panic::catch_panic;
 use crate::id::TimerId;
 use crate::time::StoreTime;
@@ -72,6 +76,8 @@ const RESCAN: Duration = Duration::from_millis(250);
 const RESCAN_WITH_HINTS: Duration = Duration::from_secs(1);
 /// How often partitions of the history are made and dropped.
 const UPKEEP_EVERY: Duration = Duration::from_secs(3600);
+/// How long the server may work for the partitions of one day, in milliseconds.
+const UPKEEP_LIMIT: &str = "10000";
 /// For how many days partitions of the history are made ahead.
 const DAYS_AHEAD: i32 = 3;
 
@@ -91,8 +97,13 @@ struct Shared {
     /// One permit for each batch that is written at the same time.
     writers: Semaphore,
     parallel_writes: usize,
+    /// One permit for a transaction of batches whose operations are written apart, so that most writers are left for others.
+    apart: Semaphore,
+    lock_timeout: Duration,
     /// What this store owned at the last heartbeat.
     owned: Mutex<LastOwnership>,
+    /// What other stores are told next.
+    hint: Arc<PendingHint>,
     listener: Listener,
     /// Whether the options ask for hints, and connections can hear them.
     hints: bool,
@@ -127,9 +138,16 @@ impl PostgresStore {
     /// Connects with these options, without TLS.
     ///
     /// # Errors
-    /// Those of [`connect`](PostgresStore::connect); with [`PostgresOptions::create`]`(false)` also [`StoreError::Missing`] and
+    /// Those of [`connect`](PostgresStore::connect); [`StoreError::BadOptions`] if the address asks for TLS; with [`PostgresOptions::create`]`(false)` also [`StoreError::Missing`] and
     /// [`StoreError::OlderFormat`].
     pub async fn open(options: PostgresOptions) -> Result<PostgresStore, StoreError> {
+        if options.server.get_ssl_mode() == SslMode::Require {
+            return Err(StoreError::BadOptions(
+                "the address says sslmode=require, and this way to open a store has no TLS: use PostgresStore::open_tls with a connector, \
+                 or sslmode=prefer if the connection may be without TLS"
+                    .to_owned(),
+            ));
+        }
         PostgresStore::open_tls(options, NoTls).await
     }
 
@@ -159,7 +177,10 @@ impl PostgresStore {
             history_days: i32::try_from(options.history_days).unwrap_or(i32::MAX / 2),
             writers: Semaphore::new(parallel_writes),
             parallel_writes,
+            apart: Semaphore::new(1),
+            lock_timeout: options.lock_timeout,
             owned: Mutex::default(),
+            hint: Arc::default(),
             hints: options.hints,
             listener: hints::listener(options.server, tls, &options.schema),
             schema: options.schema,
@@ -170,12 +191,17 @@ impl PostgresStore {
         shared.in_time(schema::prepare(&shared, creates)).await?;
         shared.hints &= route::keeps_sessions(&shared).await?;
         let shared = Arc::new(shared);
+        let (hint, closed) = (Arc::clone(&shared.hint), shared.closed.clone());
+        shared.runtime.spawn(hints::send(hint, Arc::downgrade(&shared), closed));
         if creates {
-            match shared.in_time(shared.keep_history()).await {
-                Ok(()) | Err(StoreError::ReadOnly(_) | StoreError::NotPermitted(_)) => {}
-                Err(error) => return Err(error),
+            let mut upkeep = Upkeep::default();
+            match shared.keep_history().await {
+                Err(error) if !error.is_temporary() && !matches!(error, StoreError::NotPermitted(_)) => {
+                    return Err(error);
+                }
+                result => upkeep.tell(&result),
             }
-            shared.runtime.spawn(upkeep(Arc::downgrade(&shared), shared.closed.clone()));
+            shared.runtime.spawn(upkeep.run(Arc::downgrade(&shared), shared.closed.clone()));
         }
         Ok(PostgresStore { shared })
     }
@@ -214,11 +240,23 @@ impl PostgresStore {
 impl Shared {
     /// Runs a request that changes no timer, for as long as a request may take.
     async fn in_time<T>(&self, request: impl Future<Output = Result<T, Failure>>) -> Result<T, StoreError> {
-        match tokio::time::timeout(self.request_timeout, request).await {
+        self.in_time_of(self.request_timeout, request).await
+    }
+
+    /// The same with another limit.
+    async fn in_time_of<T>(
+        &self,
+        limit: Duration,
+        request: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, StoreError> {
+        let begin = Instant::now();
+        let result = tokio::time::timeout(limit, request).await;
+        if matches!(result, Err(_) | Ok(Err(Failure::Lost(_)))) {
+            self.pools.forget_older_than(begin);
+        }
+        match result {
             Ok(result) => result.map_err(Failure::into_error),
-            Err(_) => {
-                Err(StoreError::Unavailable(format!("PostgreSQL did not answer within {:?}", self.request_timeout)))
-            }
+            Err(_) => Err(StoreError::Unavailable(format!("PostgreSQL did not answer within {limit:?}"))),
         }
     }
 
@@ -233,20 +271,25 @@ impl Shared {
         owned.shards.contains(&shard) && owned.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind))
     }
 
-    /// Makes the partitions of the history for the next days, and drops those that are too old.
-    async fn keep_history(&self) -> Result<(), Failure> {
-        self.run_alone((&self.sql.keep_history, vec![&self.history_days, &DAYS_AHEAD])).await
+    /// Makes the partitions of the history for the next days, and drops those that are too old. Each day has a transaction of its own, today first,
+    /// so that a day whose entries take long to move keeps no other from its partition. While entries are moved, deliveries cannot end.
+    async fn keep_history(&self) -> Result<(), StoreError> {
+        for ahead in 0..=DAYS_AHEAD {
+            let limit = (&self.sql.set_time_limit, vec![&UPKEEP_LIMIT as &(dyn ToSql + Sync)]);
+            self.in_time(self.run_alone(&[limit, (&self.sql.keep_history, vec![&self.history_days, &ahead])])).await?;
+        }
+        Ok(())
     }
 
     async fn set_paused(&self, is_paused: bool) -> Result<(), Failure> {
-        self.run_alone((&self.sql.set_paused, vec![&is_paused])).await
+        self.run_alone(&[(&self.sql.set_paused, vec![&is_paused])]).await
     }
 
-    /// Runs one statement in a transaction of its own.
-    async fn run_alone(&self, statement: Change<'_>) -> Result<(), Failure> {
+    /// Runs statements in a transaction of their own.
+    async fn run_alone(&self, statements: &[Change<'_>]) -> Result<(), Failure> {
         let mut session = self.pools.session(&self.pools.control).await?;
         let done = async {
-            session.begin(&[statement]).await?;
+            session.begin(statements).await?;
             session.commit(&[], || ()).await
         };
         if let Err(failure) = done.await {
@@ -257,12 +300,44 @@ impl Shared {
     }
 }
 
-/// Keeps the history in shape until the store is closed.
-async fn upkeep(store: Weak<Shared>, closed: CancellationToken) {
-    while closed.run_until_cancelled(tokio::time::sleep(UPKEEP_EVERY)).await.is_some() {
-        let Some(store) = store.upgrade() else { return };
-        // If it fails, entries of a day without partition are kept in `history_rest`, and the next run moves them.
-        let _later = store.in_time(store.keep_history()).await;
+/// Keeps the history in shape.
+#[derive(Default)]
+struct Upkeep {
+    /// How often it has failed since it last succeeded.
+    failures: u64,
+}
+
+impl Upkeep {
+    /// Runs until the store is closed.
+    async fn run(mut self, store: Weak<Shared>, closed: CancellationToken) {
+        while closed.run_until_cancelled(tokio::time::sleep(UPKEEP_EVERY)).await.is_some() {
+            let Some(store) = store.upgrade() else { return };
+            // If it fails, entries of a day without partition are kept in `history_rest`, and the next run moves them.
+            self.tell(&store.keep_history().await);
+        }
+    }
+
+    /// Tells on standard error of a second failure in a row, and again each time their number has doubled.
+    fn tell(&mut self, result: &Result<(), StoreError>) {
+        if let Some(text) = self.note(result) {
+            eprintln!("tourbillon-durable: {text}");
+        }
+    }
+
+    fn note(&mut self, result: &Result<(), StoreError>) -> Option<String> {
+        let Err(error) = result else {
+            self.failures = 0;
+            return None;
+        };
+        self.failures += 1;
+        let is_told = self.failures >= 2 && self.failures.is_power_of_two();
+        is_told.then(|| {
+            format!(
+                "the history has failed {} times to get partitions and to lose old ones: {error}. It grows until the owner of its tables calls \
+                 keep_history: see the guide",
+                self.failures
+            )
+        })
     }
 }
 
@@ -280,6 +355,16 @@ impl Store for PostgresStore {
 
     fn write(&self, batch: Vec<WriteOp>, reply: Reply<Vec<WriteAnswer>>) {
         self.answer(reply, |store| async move { write::write(&store, batch).await });
+    }
+
+    fn write_in_parts(&self, batch: Vec<WriteOp>, groups: Vec<Range<usize>>, reply: PartReply) {
+        if self.shared.closed.is_cancelled() {
+            let all: Vec<usize> = (0..batch.len()).collect();
+            return catch_panic(|| reply(&all, Err(StoreError::Closed)));
+        }
+        let store = Arc::clone(&self.shared);
+        let writing = async move { write::write_in_parts(&store, &batch, &groups, &reply).await };
+        self.shared.requests.spawn_on(writing, &self.shared.runtime);
     }
 
     fn due(&self, query: DueQuery, reply: Reply<DuePage>) {
@@ -355,5 +440,24 @@ impl Store for PostgresStore {
             shared.pools.control.close();
             reply.send(Ok(()));
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn o5_q8_upkeep_that_fails_again_and_again_is_told_of() {
+        let mut upkeep = Upkeep::default();
+        let denied = || Err(StoreError::NotPermitted("must be owner of table history".to_owned()));
+        let told: Vec<bool> = (0..8).map(|_| upkeep.note(&denied()).is_some()).collect();
+        assert_eq!(told, [false, true, false, true, false, false, false, true]);
+        assert_eq!(
+            (upkeep.note(&Ok(())), upkeep.note(&denied())),
+            (None, None),
+            "one success, and one failure behind it"
+        );
+        assert!(upkeep.note(&denied()).is_some_and(|text| text.contains("owner of table")));
     }
 }

@@ -57,8 +57,7 @@ impl PostgresOptions {
         if server.get_application_name().is_none() {
             server.application_name("tourbillon");
         }
-        // So a connection to a machine that is gone is noticed.
-        server.keepalives_idle(Duration::from_secs(15)).tcp_user_timeout(Duration::from_secs(30));
+        notice_loss(&mut server);
         Ok(PostgresOptions {
             server,
             schema: DEFAULT_SCHEMA.to_owned(),
@@ -100,7 +99,8 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets how many connections there are for work, 8 by default, at least 2 and at most 10,000. Half of them write. Two more are for leases and upkeep.
+    /// Sets how many connections there are for work, 8 by default, at least 2 and at most 10,000. Half of them write; lists, counts, histories and
+    /// exports have one less than the other half, so that they never delay deliveries, and wait for each other. Two more are for leases and upkeep.
     pub fn connections(mut self, connections: usize) -> PostgresOptions {
         self.connections = connections.clamp(2, MOST_CONNECTIONS);
         self
@@ -127,8 +127,8 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets after how long a batch is given up that waits for a row or a key of another transaction, 5 seconds by default and at
-    /// least a millisecond. Claims do not wait.
+    /// Sets after how long a request is given up that waits for a row or a key of another transaction, 5 seconds by default and at
+    /// least a millisecond. Claims and requests for other timers do not wait.
     pub fn lock_timeout(mut self, timeout: Duration) -> PostgresOptions {
         self.lock_timeout = timeout.clamp(Duration::from_millis(1), LONGEST_LOCK_WAIT);
         self
@@ -138,6 +138,26 @@ impl PostgresOptions {
     pub fn history_days(mut self, days: u32) -> PostgresOptions {
         self.history_days = days.clamp(1, MOST_DAYS);
         self
+    }
+}
+
+/// Sets how the system notices that the machine of the server is gone, as far as the address does not say it.
+fn notice_loss(server: &mut Config) {
+    /// How long nothing may come before the system asks whether the server is still there, how often it asks then, and how many times.
+    const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
+
+    let (idle, interval, retries) = KEEPALIVE;
+    if server.get_keepalives_idle() == Config::new().get_keepalives_idle() {
+        server.keepalives_idle(idle);
+    }
+    if server.get_keepalives_interval().is_none() {
+        server.keepalives_interval(interval);
+    }
+    if server.get_keepalives_retries().is_none() {
+        server.keepalives_retries(retries);
+    }
+    if server.get_tcp_user_timeout().is_none() {
+        server.tcp_user_timeout(Duration::from_secs(30));
     }
 }
 
@@ -152,5 +172,21 @@ impl fmt::Debug for PostgresOptions {
             .field("prepared_statements", &self.prepared_statements)
             .field("hints", &self.hints)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q1_what_an_address_says_of_lost_connections_holds() {
+        let times = |addition: &str| {
+            let server = PostgresOptions::new(&format!("host=db user=app{addition}")).unwrap().server;
+            let timeout = server.get_tcp_user_timeout().copied();
+            (server.get_keepalives_idle().as_secs(), server.get_keepalives_retries(), timeout.unwrap().as_secs())
+        };
+        assert_eq!(times(""), (10, Some(3), 30));
+        assert_eq!(times(" keepalives_idle=60 keepalives_retries=7 tcp_user_timeout=5"), (60, Some(7), 5));
     }
 }

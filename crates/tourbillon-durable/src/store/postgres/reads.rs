@@ -96,7 +96,7 @@ pub(super) async fn upcoming(store: &Shared, filter: &ListFilter, limit: usize) 
 }
 
 pub(super) async fn history(store: &Shared, id: TimerId) -> Result<Vec<HistoryEntry>, Failure> {
-    let rows = store.pools.read(&store.sql.history, &[&id.as_uuid()]).await?;
+    let rows = store.pools.long_read(&store.sql.history, &[&id.as_uuid()]).await?;
     Ok(rows.iter().map(history_entry).collect::<Result<_, _>>()?)
 }
 
@@ -105,7 +105,7 @@ pub(super) async fn snapshot(store: &Shared, pages: &async_channel::Sender<Vec<T
     /// The most rows of a page.
     const PAGE: i64 = 1_000;
 
-    let mut session = store.pools.session(&store.pools.work).await?;
+    let mut session = store.pools.long_session().await?;
     session.begin_snapshot().await?;
     let (mut last, mut count) = (RowId { timer: TimerId::from_u128(0), occurrence: 0 }, 0);
     loop {
@@ -124,22 +124,22 @@ pub(super) async fn snapshot(store: &Shared, pages: &async_channel::Sender<Vec<T
 
 /// Counts all rows: this reads the table from one end to the other.
 pub(super) async fn counts(store: &Shared) -> Result<StoreCounts, Failure> {
-    let session = store.pools.session(&store.pools.work).await?;
+    let soon = micros(StoreTime::ZERO.saturating_add(SOON));
     let mut counts = StoreCounts::default();
-    for row in session.rows(&store.sql.counts, &[]).await? {
-        let count = row.get::<_, i64>(1).cast_unsigned();
-        match row.get::<_, i16>(0) {
-            0 => (counts.armed, counts.failed) = (count, row.get::<_, i64>(2).cast_unsigned()),
-            1 => counts.claimed = count,
-            _ => counts.dead = count,
+    for row in store.pools.search(&store.sql.counts, &[&soon]).await? {
+        let count = |column| row.get::<_, i64>(column).cast_unsigned();
+        counts.is_paused = row.get(0);
+        counts.armed += count(2);
+        counts.failed += count(3);
+        counts.claimed += count(4);
+        counts.dead += count(5);
+        counts.due_soon = (counts.due_soon + count(6)).min(MOST_SOON);
+        if let Some(kind) = row.get(1)
+            && count(7) > 0
+        {
+            counts.overdue.push((kind, count(7)));
         }
     }
-    counts.is_paused = session.rows(&store.sql.is_paused, &[]).await?.first().is_some_and(|row| row.get(0));
-    let overdue = session.rows(&store.sql.overdue, &[]).await?;
-    let soon = micros(StoreTime::ZERO.saturating_add(SOON));
-    let due_soon = session.rows(&store.sql.due_soon, &[&soon, &MOST_SOON.cast_signed()]).await?;
-    counts.due_soon = due_soon.iter().map(|row| row.get::<_, i64>(0).cast_unsigned()).sum();
-    counts.overdue = overdue.iter().map(|row| (row.get(0), row.get::<_, i64>(1).cast_unsigned())).collect();
     Ok(counts)
 }
 
@@ -234,10 +234,8 @@ impl Search {
 
     /// Runs the query once: it is not kept as a prepared statement, because there are many forms of it.
     async fn run(&self, store: &Shared, sql: &Sql) -> Result<Vec<Row>, Failure> {
-        let session = store.pools.session(&store.pools.work).await?;
-        let values = self.values.iter().map(|value| &**value as &(dyn ToSql + Sync));
-        let params: Vec<_> = values.zip(sql.types.iter().cloned()).collect();
-        Ok(session.client().query_typed(&sql.text, &params).await?)
+        let values: Vec<_> = self.values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect();
+        store.pools.search(sql, &values).await
     }
 }
 

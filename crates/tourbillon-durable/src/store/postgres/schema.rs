@@ -1,5 +1,7 @@
 //! The schema, and how an older one becomes a newer one.
 
+use std::time::Duration;
+
 use tokio_postgres::SimpleQueryMessage;
 
 use super::super::error::StoreError;
@@ -21,6 +23,10 @@ const MIGRATIONS: &[&[&str]] = &[
 
 /// The oldest server that has all that the statements need.
 const OLDEST_SERVER: u32 = 130_000;
+
+/// How long a change of a table waits for a lock, while later users of the table wait behind it; and how long the store then lets these pass.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+const LOCK_PAUSE: Duration = Duration::from_millis(500);
 
 /// The newest format that this program knows.
 const KNOWN: u32 = MIGRATIONS.len() as u32;
@@ -45,19 +51,27 @@ pub(super) async fn prepare(store: &Shared, creates: bool) -> Result<(), Failure
         }
         .into());
     }
-    let result = raise(store, &mut session).await;
-    if let Err(failure) = &result {
-        session.roll_back(failure).await;
+    loop {
+        let result = raise(store, &mut session).await;
+        if let Err(failure) = &result {
+            session.roll_back(failure).await;
+        }
+        match result {
+            Err(Failure::Locked(_)) => tokio::time::sleep(LOCK_PAUSE).await,
+            result => return result,
+        }
     }
-    result
 }
 
 async fn raise(store: &Shared, session: &mut Session<'_>) -> Result<(), Failure> {
     session.begin(&[]).await?;
     let lock = lock_key("format", &store.schema);
+    let short = LOCK_WAIT.as_millis();
     session
         .client()
-        .batch_execute(&format!("SET LOCAL lock_timeout = 60000; SELECT pg_advisory_xact_lock({lock})"))
+        .batch_execute(&format!(
+            "SET LOCAL lock_timeout = 60000; SELECT pg_advisory_xact_lock({lock}); SET LOCAL lock_timeout = {short}"
+        ))
         .await?;
     // Another process may have done it while this one waited.
     let found = format_of(session, &store.schema).await?;

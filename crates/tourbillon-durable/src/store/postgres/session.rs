@@ -5,19 +5,33 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
 use futures_util::future::{join, join_all};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row, Socket, Statement};
 
+use super::super::error::StoreError;
 use super::failure::Failure;
 use super::options::PostgresOptions;
 
 /// The server ends a session that has sent nothing inside a transaction for so long: so a process that hangs gives its locks back (Q7).
-const IDLE_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const IDLE_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a batch waits for a row or a key of another transaction before its operations are written apart.
+const SHORT_LOCK_WAIT: Duration = Duration::from_millis(50);
+
+/// How long a transaction waits for locks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LockWait {
+    /// As long as the options say.
+    Long,
+    /// [`SHORT_LOCK_WAIT`] at most.
+    Short,
+}
 
 /// The values of a statement's parameters.
 pub(super) type Params<'a> = [&'a (dyn ToSql + Sync)];
@@ -33,7 +47,13 @@ pub(super) struct Pools {
     pub(super) work: Pool,
     pub(super) control: Pool,
     pub(super) prepared_statements: bool,
+    /// One permit for each connection that long reads may have at the same time, so that one is left for looks and those of writes are.
+    long_reads: Semaphore,
     begin_write: String,
+    /// The same, with [`SHORT_LOCK_WAIT`].
+    begin_short_write: String,
+    begin_read: String,
+    begin_long_read: String,
 }
 
 /// A connection, and whether it can be used again.
@@ -41,6 +61,7 @@ pub(super) struct Session<'a> {
     client: Option<Object>,
     pools: &'a Pools,
     pub(super) is_idle: bool,
+    _permit: Option<SemaphorePermit<'a>>,
 }
 
 /// A statement that can be sent without asking the server for anything before.
@@ -74,19 +95,50 @@ impl Pools {
         };
         // Every statement of a transaction finds its rows by an index. Without these settings a plan that was cached while the tables were
         // empty reads them from one end to the other.
-        let begin_write = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {}; \
-             SET LOCAL idle_in_transaction_session_timeout = {}; {BY_INDEX}",
-            options.lock_timeout.as_millis(),
-            IDLE_LIMIT.as_millis(),
+        let begin_write = |lock_timeout: Duration| {
+            format!(
+                "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {}; \
+                 SET LOCAL idle_in_transaction_session_timeout = {}; {BY_INDEX}",
+                lock_timeout.as_millis(),
+                IDLE_LIMIT.as_millis(),
+            )
+        };
+        // The server stops a read when its caller has given up.
+        let begin_long_read = format!(
+            "BEGIN READ ONLY; SET LOCAL statement_timeout = {}",
+            options.request_timeout.as_millis().clamp(1, i32::MAX as u128)
         );
-        let prepared_statements = options.prepared_statements;
-        Pools { work: pool(options.connections), control: pool(2), prepared_statements, begin_write }
+        Pools {
+            work: pool(options.connections),
+            control: pool(2),
+            prepared_statements: options.prepared_statements,
+            long_reads: Semaphore::new((options.connections / 2).saturating_sub(1).max(1)),
+            begin_write: begin_write(options.lock_timeout),
+            begin_short_write: begin_write(options.lock_timeout.min(SHORT_LOCK_WAIT)),
+            begin_read: format!("{begin_long_read}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off"),
+            begin_long_read,
+        }
     }
 
     /// Takes a connection from a pool, or makes one.
     pub(super) async fn session(&self, pool: &Pool) -> Result<Session<'_>, Failure> {
-        Ok(Session { client: Some(pool.get().await?), pools: self, is_idle: true })
+        Ok(Session { client: Some(pool.get().await?), pools: self, is_idle: true, _permit: None })
+    }
+
+    /// Forgets the idle connections that were last used before this moment: a request on one of them has had no answer, and the network may have lost
+    /// them all.
+    pub(super) fn forget_older_than(&self, moment: Instant) {
+        for pool in [&self.work, &self.control] {
+            pool.retain(|_, metrics| metrics.last_used() < moment.elapsed());
+        }
+    }
+
+    /// Takes a connection for work, for a read that may take long: only some of the connections can be taken so.
+    pub(super) async fn long_session(&self) -> Result<Session<'_>, Failure> {
+        let permit = self.long_reads.acquire().await.map_err(|_| StoreError::Closed)?;
+        let mut session = self.session(&self.work).await?;
+        session._permit = Some(permit);
+        Ok(session)
     }
 
     /// Runs one statement alone: a function that has its settings itself.
@@ -102,25 +154,37 @@ impl Pools {
     /// Runs one statement that only reads, by indexes.
     pub(super) async fn read(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
         let mut session = self.session(&self.work).await?;
-        let ready = session.ready(sql).await?;
         session.is_idle = false;
-        let (begun, (rows, ended)) = join(
-            session.client().batch_execute(BEGIN_READ),
-            join(session.run(&ready, params), session.client().batch_execute("COMMIT")),
-        )
-        .await;
-        session.is_idle = rows.is_ok() && ended.is_ok();
-        begun?;
-        let rows = rows?;
-        ended?;
-        Ok(rows)
+        let ready = session.ready(sql).await?;
+        session.read(&self.begin_read, &ready, params).await
+    }
+
+    /// Runs one statement that only reads, by indexes, and may take long.
+    pub(super) async fn long_read(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
+        let mut session = self.long_session().await?;
+        session.is_idle = false;
+        let ready = session.ready(sql).await?;
+        session.read(&self.begin_read, &ready, params).await
+    }
+
+    /// Runs one statement whose loss does no harm: its commit does not wait for the disk.
+    pub(super) async fn tell(&self, sql: &Sql, params: &Params<'_>) -> Result<(), Failure> {
+        let mut session = self.session(&self.work).await?;
+        session.is_idle = false;
+        let ready = session.ready(sql).await?;
+        session.read("BEGIN; SET LOCAL synchronous_commit = off", &ready, params).await?;
+        Ok(())
+    }
+
+    /// Runs one statement that only reads, in whatever way the server likes best. It is not kept as a prepared statement.
+    pub(super) async fn search(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
+        let mut session = self.long_session().await?;
+        session.read(&self.begin_long_read, &Ready::Text(sql), params).await
     }
 }
 
 const BY_INDEX: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
      SET LOCAL jit = off";
-
-const BEGIN_READ: &str = "BEGIN READ ONLY; SET LOCAL enable_seqscan = off; SET LOCAL jit = off";
 
 const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; \
      SET LOCAL jit = off; SET LOCAL idle_in_transaction_session_timeout = 0";
@@ -132,12 +196,38 @@ impl Session<'_> {
 
     /// Begins a transaction, and runs the first statements in it.
     pub(super) async fn begin(&mut self, first: &[Change<'_>]) -> Result<Vec<Vec<Row>>, Failure> {
-        let first = self.all_ready(first).await?;
+        self.begin_with(LockWait::Long, first).await
+    }
+
+    /// The same, with a limit for the waits for locks.
+    pub(super) async fn begin_with(&mut self, wait: LockWait, first: &[Change<'_>]) -> Result<Vec<Vec<Row>>, Failure> {
+        let begin = match wait {
+            LockWait::Long => &self.pools.begin_write,
+            LockWait::Short => &self.pools.begin_short_write,
+        };
+        // Also a statement that is prepared may have no answer.
         self.is_idle = false;
+        let first = self.all_ready(first).await?;
         let running = first.iter().map(|(ready, params)| self.run(ready, params));
-        let (begun, rows) = join(self.client().batch_execute(&self.pools.begin_write), join_all(running)).await;
+        let (begun, rows) = join(self.client().batch_execute(begin), join_all(running)).await;
         begun?;
         Ok(rows.into_iter().collect::<Result<_, Error>>()?)
+    }
+
+    /// Runs one statement in a transaction that begins like this.
+    async fn read(&mut self, begin: &str, ready: &Ready<'_>, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
+        // If the caller gives up, nobody reads the answer: the connection is not used again.
+        self.is_idle = false;
+        let (begun, (rows, ended)) = join(
+            self.client().batch_execute(begin),
+            join(self.run(ready, params), self.client().batch_execute("COMMIT")),
+        )
+        .await;
+        self.is_idle = rows.is_ok() && ended.is_ok();
+        begun?;
+        let rows = rows?;
+        ended?;
+        Ok(rows)
     }
 
     /// Begins a transaction that reads the tables as they are now, however long it takes.

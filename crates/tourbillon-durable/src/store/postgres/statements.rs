@@ -11,6 +11,8 @@ use super::session::Sql;
 pub(super) struct Statements {
     pub(super) clock: Sql,
     pub(super) lock_rows: Sql,
+    /// The same; it reads no payloads.
+    pub(super) lock_light_rows: Sql,
     pub(super) lock_free_rows: Sql,
     pub(super) lock_epochs: Sql,
     pub(super) delete: Sql,
@@ -25,8 +27,8 @@ pub(super) struct Statements {
     pub(super) history: Sql,
     pub(super) last_ended: Sql,
     pub(super) counts: Sql,
-    pub(super) overdue: Sql,
-    pub(super) due_soon: Sql,
+    pub(super) set_time_limit: Sql,
+    pub(super) set_idle_limit: Sql,
     pub(super) lock_leases: Sql,
     pub(super) nodes: Sql,
     pub(super) shards: Sql,
@@ -55,8 +57,8 @@ const FOUND: &str = "WITH wanted AS MATERIALIZED (
 impl Statements {
     pub(super) fn new(schema: &str) -> Statements {
         let sql = |text: &str, types: &[Type]| Sql { text: in_schema(text, schema), types: types.to_vec() };
-        let lock = |mode: &str| {
-            let columns = of_table("t");
+        let columns = of_table("t");
+        let lock = |mode: &str, columns: &str| {
             sql(
                 &format!(
                     "{FOUND}, locked AS MATERIALIZED (
@@ -70,11 +72,11 @@ impl Statements {
             )
         };
         let due_types = [Type::TEXT, Type::INT8, Type::UUID, Type::INT8, Type::INT8, Type::INT8, Type::INT2_ARRAY];
-        let columns = of_table("t");
         Statements {
             clock: sql("SELECT tourbillon.now_micros()", &[]),
-            lock_rows: lock(""),
-            lock_free_rows: lock("SKIP LOCKED"),
+            lock_rows: lock("", &columns),
+            lock_light_rows: lock("", &columns.replace("t.payload", "''::bytea AS payload")),
+            lock_free_rows: lock("SKIP LOCKED", &columns),
             lock_epochs: sql(
                 "SELECT shard, epoch FROM tourbillon.shards WHERE shard = ANY ($1) ORDER BY shard FOR SHARE",
                 &[Type::INT2_ARRAY],
@@ -122,18 +124,26 @@ impl Statements {
                 "SELECT id, max(occurrence) FROM tourbillon.history WHERE id = ANY ($1) GROUP BY id",
                 &[Type::UUID_ARRAY],
             ),
-            counts: sql("SELECT state, count(*), count(last_error) FROM tourbillon.timers GROUP BY state", &[]),
-            overdue: sql(
-                "SELECT kind, count(*) FROM tourbillon.timers
-                WHERE state < 2 AND state = 0 AND wake <= tourbillon.now_micros() GROUP BY kind ORDER BY kind",
-                &[],
+            // One pass over the table; one row if it is empty.
+            counts: sql(
+                "WITH clock AS MATERIALIZED (SELECT tourbillon.now_micros() AS now), counts AS (
+                    SELECT kind, count(*) FILTER (WHERE state = 0) AS armed,
+                        count(last_error) FILTER (WHERE state = 0) AS failed,
+                        count(*) FILTER (WHERE state = 1) AS claimed, count(*) FILTER (WHERE state = 2) AS dead,
+                        count(*) FILTER (WHERE state = 0 AND wake > (SELECT now FROM clock)
+                            AND wake <= (SELECT now FROM clock) + $1) AS soon,
+                        count(*) FILTER (WHERE state = 0 AND wake <= (SELECT now FROM clock)) AS overdue
+                    FROM tourbillon.timers GROUP BY kind
+                )
+                SELECT coalesce((SELECT is_paused FROM tourbillon.settings LIMIT 1), false), c.kind, coalesce(armed, 0), coalesce(failed, 0), coalesce(claimed, 0),
+                    coalesce(dead, 0), coalesce(soon, 0), coalesce(overdue, 0)
+                FROM (SELECT 1) AS one LEFT JOIN counts c ON true ORDER BY c.kind",
+                &[Type::INT8],
             ),
-            due_soon: sql(
-                "SELECT count(*) FROM (
-                    SELECT FROM tourbillon.timers t, tourbillon.now_micros() AS now
-                    WHERE t.state < 2 AND t.state = 0 AND t.wake > now AND t.wake <= now + $1 LIMIT $2
-                ) AS soon",
-                &[Type::INT8, Type::INT8],
+            set_time_limit: sql("SELECT set_config('statement_timeout', $1, true)", &[Type::TEXT]),
+            set_idle_limit: sql(
+                "SELECT set_config('idle_in_transaction_session_timeout', $1, true)",
+                &[Type::TEXT],
             ),
             lock_leases: sql(&format!("SELECT pg_advisory_xact_lock({})", lock_key("leases", schema)), &[]),
             nodes: sql(

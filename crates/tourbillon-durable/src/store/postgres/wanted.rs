@@ -19,6 +19,8 @@ pub(super) struct Wanted<'b> {
     pub(super) keys: BTreeSet<(&'b str, &'b str)>,
     /// By namespace and name.
     pub(super) names: BTreeSet<(&'b str, &'b str)>,
+    /// Whether the payloads of rows that the batch waits for are compared or delivered. Claims alone always read theirs.
+    pub(super) needs_payloads: bool,
 }
 
 impl<'b> Wanted<'b> {
@@ -41,7 +43,13 @@ impl<'b> Wanted<'b> {
                 }
             }
         }
+        let count = wanted.claims.len();
         wanted.claims.retain(|timer| !wanted.timers.contains(timer));
+        // A claim whose timer is named by its key or name in the same batch finds the row of either statement, so both have its payload.
+        let is_compared = |op: &WriteOp| matches!(op, WriteOp::Create(_) | WriteOp::Import(_));
+        let finds_claims =
+            count > 0 && (wanted.claims.len() < count || !(wanted.keys.is_empty() && wanted.names.is_empty()));
+        wanted.needs_payloads = finds_claims || batch.iter().any(is_compared);
         // No row has a text that PostgreSQL cannot store.
         let can_exist = |(namespace, text): &(&str, &str)| !namespace.contains('\0') && !text.contains('\0');
         wanted.keys.retain(can_exist);
@@ -84,5 +92,30 @@ fn delivered_timer(op: &WriteOp) -> Option<TimerId> {
         | WriteOp::Reschedule(_)
         | WriteOp::DeadLetter(_)
         | WriteOp::Import(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::NewTimer;
+    use crate::spec::{Limits, OnConflict};
+    use crate::store::{CancelOp, ClaimOp, CreateOp, ExtendOp, RowId};
+
+    #[test]
+    fn q5_d54_payloads_are_read_for_claims_and_creates_only() {
+        let id = RowId { timer: TimerId::from_u128(1), occurrence: 1 };
+        let cancel = || WriteOp::Cancel(CancelOp { target: Target::name("n") });
+        let extend = || WriteOp::Extend(ExtendOp { id, attempt: 1, epoch: 1, lease: Duration::ZERO });
+        let claim = || WriteOp::Claim(ClaimOp { id, version: 1, epoch: 1, token: 1, lease: Duration::ZERO });
+        let (spec, on_conflict) = NewTimer::after("mail", Duration::ZERO).check(Limits::default()).unwrap();
+        let create = WriteOp::Create(CreateOp { id: id.timer, spec: Arc::new(spec), on_conflict });
+        assert_eq!(on_conflict, OnConflict::Refuse);
+        let needs = |batch: &[WriteOp]| Wanted::of(batch).needs_payloads;
+        assert!(!needs(&[cancel(), extend()]) && !needs(&[claim()]));
+        assert!(needs(&[cancel(), create]) && needs(&[cancel(), claim()]) && needs(&[extend(), claim()]));
     }
 }

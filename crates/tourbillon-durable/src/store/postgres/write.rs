@@ -6,16 +6,21 @@
 //! 2. Lock the epochs of the shards of what is claimed or finished `FOR SHARE`: a takeover waits until this transaction has ended.
 //! 3. Apply the rules in memory, and write the difference with a few statements for all rows together, and `COMMIT`.
 //!
+//! A transaction of an application can hold a row or a key for long. So a batch waits a short time only; if that is over, its operations are written
+//! apart ([`write_in_parts`]), and those whose rows are free do not wait for the others.
+//!
 //! Two transactions can create the same key at the same time, when there is no row to lock yet. The index of the keys stops the second: it is
 //! rolled back and applied again, and finds the row of the first.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::super::PartReply;
 use super::super::error::StoreError;
 use super::super::op::{ImportOp, WriteAnswer, WriteOp};
 use super::super::row::{RowId, RowState, TimerRow};
@@ -24,16 +29,24 @@ use super::super::shard::ShardId;
 use super::Shared;
 use super::columns::{ChangedRows, EndedRows, NewRows, damaged, store_time, timer_row};
 use super::failure::Failure;
-use super::session::{Change, Params, Session, Sql};
+use super::session::{Change, LockWait, Params, Session, Sql};
+use super::units::units_of;
 use super::wanted::{Wanted, shards_of};
 use super::working_set::{Difference, WorkingSet};
+use crate::catch_panic::catch_panic;
 use crate::id::TimerId;
 use crate::time::StoreTime;
 
 /// How often a batch is tried again that lost a race.
 const MOST_RACES: u32 = 20;
+/// How long an operation that meets a lock alone waits until it is tried again.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 /// How often rows are looked for again that other transactions change.
 const MOST_LOOKS: u32 = 100;
+
+/// The places of operations that are written together.
+type Unit = Vec<usize>;
 
 /// Applies a batch.
 pub(super) async fn write(store: &Shared, batch: Vec<WriteOp>) -> Result<Vec<WriteAnswer>, StoreError> {
@@ -41,36 +54,124 @@ pub(super) async fn write(store: &Shared, batch: Vec<WriteOp>) -> Result<Vec<Wri
         return Ok(Vec::new());
     }
     let _permit = store.writers.acquire().await.map_err(|_| StoreError::Closed)?;
-    match until_won(store, &batch).await {
-        Err(StoreError::Full(text)) => without_creates(store, batch, text).await,
+    apply(store, batch, LockWait::Long).await.map_err(Failure::into_error)
+}
+
+/// Applies a batch, and replies as soon as it has answers to some operations.
+///
+/// If another transaction holds a row or a key of the batch, its operations are written apart: first what belongs to deliveries, then halves of the
+/// rest, and halves of those halves that still meet a lock. What meets one alone is tried again until the lock timeout is over.
+pub(super) async fn write_in_parts(store: &Shared, batch: &[WriteOp], groups: &[Range<usize>], reply: &PartReply) {
+    let reply = |places: &[usize], result: Result<Vec<WriteAnswer>, StoreError>| {
+        catch_panic(|| reply(places, result));
+    };
+    let all: Vec<usize> = (0..batch.len()).collect();
+    if all.is_empty() {
+        return reply(&all, Ok(Vec::new()));
+    }
+    let begin = Instant::now();
+    let Ok(permit) = store.writers.acquire().await else { return reply(&all, Err(StoreError::Closed)) };
+    match apply(store, batch.to_vec(), LockWait::Short).await {
+        Err(Failure::Locked(_)) => {}
+        result => return reply(&all, result.map_err(Failure::into_error)),
+    }
+    let is_of_delivery = |op: &WriteOp| matches!(op, WriteOp::Claim(_) | WriteOp::Finish(_) | WriteOp::Extend(_));
+    let units = units_of(batch, groups).into_iter();
+    let (deliveries, others): (Vec<Unit>, Vec<Unit>) =
+        units.partition(|unit| unit.iter().all(|place| is_of_delivery(&batch[*place])));
+    let mut parts = vec![others];
+    if !deliveries.is_empty() && !parts[0].is_empty() {
+        match write_part(store, batch, &deliveries).await {
+            (_, Err(Failure::Locked(_))) => parts.push(deliveries),
+            (places, result) => reply(&places, result.map_err(Failure::into_error)),
+        }
+    } else {
+        parts.push(deliveries);
+    }
+    drop(permit);
+    // The batch no longer takes the place of another one.
+    reply(&[], Ok(Vec::new()));
+    parts.retain(|part| !part.is_empty());
+    let mut pause = SHORTEST_PAUSE;
+    while !parts.is_empty() {
+        let mut later = Vec::new();
+        let mut was_halved = false;
+        for mut part in parts {
+            let (Ok(_turn), Ok(_permit)) = (store.apart.acquire().await, store.writers.acquire().await) else {
+                reply(&part.concat(), Err(StoreError::Closed));
+                continue;
+            };
+            match write_part(store, batch, &part).await {
+                (_, Err(Failure::Locked(_))) if begin.elapsed() < store.lock_timeout => {
+                    let second_half = part.split_off(part.len() / 2);
+                    was_halved |= !part.is_empty();
+                    later.extend([part, second_half]);
+                }
+                (places, result) => reply(&places, result.map_err(Failure::into_error)),
+            }
+        }
+        later.retain(|part: &Vec<Unit>| !part.is_empty());
+        parts = later;
+        if !was_halved && !parts.is_empty() {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// Applies some units of a batch in one transaction, in their order, and returns their places too.
+async fn write_part(
+    store: &Shared,
+    batch: &[WriteOp],
+    part: &[Unit],
+) -> (Vec<usize>, Result<Vec<WriteAnswer>, Failure>) {
+    let mut places = part.concat();
+    places.sort_unstable();
+    let ops = places.iter().map(|place| batch[*place].clone()).collect();
+    let result = apply(store, ops, LockWait::Short).await;
+    (places, result)
+}
+
+/// Applies a batch; without what needs room, if the server has none.
+async fn apply(store: &Shared, batch: Vec<WriteOp>, wait: LockWait) -> Result<Vec<WriteAnswer>, Failure> {
+    match until_won(store, &batch, wait).await {
+        Err(Failure::Refused(StoreError::Full(text))) => without_creates(store, batch, text, wait).await,
         result => result,
     }
 }
 
 /// Applies what needs no room, if the server has none: cancels and deliveries go on.
-async fn without_creates(store: &Shared, batch: Vec<WriteOp>, text: String) -> Result<Vec<WriteAnswer>, StoreError> {
+async fn without_creates(
+    store: &Shared,
+    batch: Vec<WriteOp>,
+    text: String,
+    wait: LockWait,
+) -> Result<Vec<WriteAnswer>, Failure> {
     let needs_room: Vec<bool> = batch.iter().map(WriteOp::needs_room).collect();
     let others: Vec<WriteOp> = batch.into_iter().filter(|op| !op.needs_room()).collect();
     if others.is_empty() || others.len() == needs_room.len() {
-        return Err(StoreError::Full(text));
+        return Err(StoreError::Full(text).into());
     }
-    let mut answers = until_won(store, &others).await?.into_iter();
+    let mut answers = until_won(store, &others, wait).await?.into_iter();
     Ok(needs_room.into_iter().filter_map(|full| if full { Some(WriteAnswer::Full) } else { answers.next() }).collect())
 }
 
 /// Applies a batch, again and again while other transactions are quicker.
-async fn until_won(store: &Shared, batch: &[WriteOp]) -> Result<Vec<WriteAnswer>, StoreError> {
+async fn until_won(store: &Shared, batch: &[WriteOp], wait: LockWait) -> Result<Vec<WriteAnswer>, Failure> {
     let mut races = 0;
     loop {
-        let commit_sent = AtomicBool::new(false);
-        let result = match tokio::time::timeout(store.request_timeout, once(store, batch, &commit_sent)).await {
+        let (begin, commit_sent) = (Instant::now(), AtomicBool::new(false));
+        let result = match tokio::time::timeout(store.request_timeout, once(store, batch, wait, &commit_sent)).await {
             Ok(result) => result,
-            Err(_) => Err(timed_out(store.request_timeout, commit_sent.load(Ordering::Relaxed)).into()),
+            Err(_) => Err(Failure::Lost(timed_out(store.request_timeout, commit_sent.load(Ordering::Relaxed)))),
         };
+        if let Err(Failure::Lost(_)) = result {
+            store.pools.forget_older_than(begin);
+        }
         match result {
             Ok(answers) => return Ok(answers),
             Err(Failure::Raced(_)) if races < MOST_RACES => races += 1,
-            Err(failure) => return Err(failure.into_error()),
+            Err(failure) => return Err(failure),
         }
         tokio::time::sleep(Duration::from_millis(u64::from(races))).await;
     }
@@ -82,9 +183,14 @@ fn timed_out(timeout: Duration, commit_sent: bool) -> StoreError {
 }
 
 /// Applies a batch in one transaction.
-async fn once(store: &Shared, batch: &[WriteOp], commit_sent: &AtomicBool) -> Result<Vec<WriteAnswer>, Failure> {
+async fn once(
+    store: &Shared,
+    batch: &[WriteOp],
+    wait: LockWait,
+    commit_sent: &AtomicBool,
+) -> Result<Vec<WriteAnswer>, Failure> {
     let mut session = store.pools.session(&store.pools.work).await?;
-    let result = transact(store, &mut session, batch, commit_sent).await;
+    let result = transact(store, &mut session, batch, wait, commit_sent).await;
     if let Err(failure) = &result {
         session.roll_back(failure).await;
     }
@@ -95,9 +201,10 @@ async fn transact(
     store: &Shared,
     session: &mut Session<'_>,
     batch: &[WriteOp],
+    wait: LockWait,
     commit_sent: &AtomicBool,
 ) -> Result<Vec<WriteAnswer>, Failure> {
-    let mut rows = lock(store, session, &Wanted::of(batch)).await?;
+    let mut rows = lock(store, session, &Wanted::of(batch), wait).await?;
     let shards: Vec<i16> = shards_of(batch, &rows).iter().map(|shard| shard.0.cast_signed()).collect();
     if !shards.is_empty() {
         for row in session.rows(&store.sql.lock_epochs, &[&shards]).await? {
@@ -124,7 +231,12 @@ async fn transact(
 }
 
 /// Begins the transaction, and locks and reads what the batch may touch.
-async fn lock(store: &Shared, session: &mut Session<'_>, wanted: &Wanted<'_>) -> Result<WorkingSet, Failure> {
+async fn lock(
+    store: &Shared,
+    session: &mut Session<'_>,
+    wanted: &Wanted<'_>,
+    wait: LockWait,
+) -> Result<WorkingSet, Failure> {
     let ids = |timers: &mut dyn Iterator<Item = &TimerId>| timers.map(|timer| timer.as_uuid()).collect::<Vec<Uuid>>();
     let waiting = ids(&mut wanted.timers.iter());
     let claims = ids(&mut wanted.claims.iter());
@@ -133,9 +245,11 @@ async fn lock(store: &Shared, session: &mut Session<'_>, wanted: &Wanted<'_>) ->
     let nothing: Vec<&str> = Vec::new();
     let lock_rows: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
         [&waiting, &key_spaces, &keys, &name_spaces, &names];
+    // What only ends or moves timers changes no payload, and may be for very many of them.
+    let sql = if wanted.needs_payloads { &store.sql.lock_rows } else { &store.sql.lock_light_rows };
     let mut first: Vec<Change<'_>> = Vec::new();
     if wanted.has_rows_to_wait_for() {
-        first.push((&store.sql.lock_rows, lock_rows.to_vec()));
+        first.push((sql, lock_rows.to_vec()));
     }
     if !claims.is_empty() {
         first.push((&store.sql.lock_free_rows, vec![&claims, &nothing, &nothing, &nothing, &nothing]));
@@ -143,11 +257,11 @@ async fn lock(store: &Shared, session: &mut Session<'_>, wanted: &Wanted<'_>) ->
     if first.is_empty() {
         first.push((&store.sql.clock, Vec::new()));
     }
-    let mut found = session.begin(&first).await?.into_iter();
+    let mut found = session.begin_with(wait, &first).await?.into_iter();
     let mut rows = WorkingSet::default();
     if wanted.has_rows_to_wait_for() {
         let locked = LockedRows::read(&found.next().unwrap_or_default())?;
-        let locked = until_stable(session, &store.sql.lock_rows, &lock_rows, locked).await?;
+        let locked = until_stable(session, sql, &lock_rows, locked).await?;
         rows.set_now(locked.now);
         locked.rows.into_iter().for_each(|row| rows.add_stored(row));
     }
@@ -248,20 +362,19 @@ async fn finish(
     let (mut new, mut ended) = (NewRows::default(), EndedRows::default());
     difference.new.iter().for_each(|row| new.push(row));
     difference.ended.iter().for_each(|entry| ended.push(entry));
-    let hint = earliest(difference, now, store).map(|wake| wake.as_micros().to_string());
 
     let mut last: Vec<(Change<'_>, usize)> = vec![((&store.sql.delete, vec![&deleted.0, &deleted.1]), deleted.0.len())];
     last.extend(changed.values().map(|rows| ((&store.sql.update, rows.params()), rows.len())));
     last.push(((&store.sql.insert, new.params()), new.len()));
     last.push(((&store.sql.record, ended.params()), ended.len()));
-    if let Some(hint) = &hint {
-        last.push(((&store.sql.notify, vec![hint]), 1));
-    }
     last.retain(|(_, count)| *count > 0);
     let (last, expected): (Vec<Change<'_>>, Vec<usize>) = last.into_iter().unzip();
     let counts = session.commit(&last, || commit_sent.store(true, Ordering::Relaxed)).await?;
     if counts.iter().zip(expected).any(|(count, expected)| *count != expected as u64) {
         return Err(damaged("rows that were locked are not there".to_owned()).into());
+    }
+    if let Some(wake) = earliest(difference, now, store) {
+        store.hint.set(wake);
     }
     Ok(())
 }
