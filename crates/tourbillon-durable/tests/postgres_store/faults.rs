@@ -95,7 +95,7 @@ fn o5_the_schema_is_made_once_and_a_newer_one_is_refused() {
     drop(schema.store());
     schema.run("INSERT INTO tourbillon.formats (version) VALUES (99)");
     let refused = schema.open(schema.options()).err();
-    assert_eq!(refused, Some(StoreError::NewerFormat { found: 99, known: 5 }));
+    assert_eq!(refused, Some(StoreError::NewerFormat { found: 99, known: 6 }));
 }
 
 #[test]
@@ -264,13 +264,13 @@ fn o5_a_store_that_is_opened_for_a_look_is_neither_made_nor_upgraded() {
 
     schema.run("DROP TABLE tourbillon.api_keys; DELETE FROM tourbillon.formats WHERE version > 3");
     let older = look().err().expect("it is not upgraded");
-    assert_eq!(older, StoreError::OlderFormat { found: 3, wanted: 5 });
+    assert_eq!(older, StoreError::OlderFormat { found: 3, wanted: 6 });
     assert!(older.to_string().contains("format 3") && older.to_string().contains("upgrades it"), "{older}");
     assert_eq!(count("tourbillon.formats"), 3);
     drop(schema.store());
     assert!(look().is_ok(), "it was upgraded");
     schema.run("INSERT INTO tourbillon.formats (version) VALUES (99)");
-    assert_eq!(look().err(), Some(StoreError::NewerFormat { found: 99, known: 5 }));
+    assert_eq!(look().err(), Some(StoreError::NewerFormat { found: 99, known: 6 }));
 }
 
 #[test]
