@@ -29,6 +29,7 @@ use std::sync::mpsc::channel;
 
 use serde::{Deserialize, Serialize};
 
+use crate::batch::BATCH_BYTES;
 use crate::id::TimerId;
 use crate::spec::{HIGHEST_PAYLOAD_LIMIT, InvalidTimer, Limits};
 use crate::store::{ImportAnswer, ImportOp, Reply, Store, StoreError, TimerRow, WriteAnswer, WriteOp};
@@ -37,7 +38,7 @@ use crate::time::StoreTime;
 /// The newest format that this program knows.
 pub const FORMAT: u32 = 1;
 
-/// How many rows are imported in one transaction.
+/// How many rows are imported in one transaction, unless their payloads are many bytes.
 const BATCH: usize = 500;
 
 /// The most bytes of a line: a payload of the highest limit, and all texts of a timer.
@@ -160,10 +161,12 @@ pub fn import(
     let mut lines = ExportReader::open(input)?;
     let mut imported = Imported::default();
     loop {
-        let mut batch = Vec::with_capacity(BATCH);
+        let (mut batch, mut bytes) = (Vec::with_capacity(BATCH), 0);
         while batch.len() < BATCH
+            && bytes < BATCH_BYTES
             && let Some(row) = lines.next_row()?
         {
+            bytes += row.spec.payload.len();
             batch.push(row);
         }
         if batch.is_empty() {
