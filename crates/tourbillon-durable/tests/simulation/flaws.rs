@@ -10,7 +10,7 @@ use super::world::{Plan, World};
 const WORLDS: u64 = 20;
 
 /// The same for a fault of nodes, which shows only when another fault comes at a bad time.
-const WORLDS_OF_NODES: u64 = 80;
+const WORLDS_OF_NODES: u64 = 1_000;
 
 /// Runs worlds with a store that has a fault until one of them fails because of this promise. Before that the fault may show in another way.
 fn is_found(flaw: Flaw, promise: &str) {
