@@ -160,20 +160,20 @@ pub fn import(
 ) -> Result<Imported, TransferError> {
     let mut lines = ExportReader::open(input)?;
     let mut imported = Imported::default();
+    let (mut batch, mut bytes): (Vec<TimerRow>, usize) = (Vec::with_capacity(BATCH), 0);
     loop {
-        let (mut batch, mut bytes) = (Vec::with_capacity(BATCH), 0);
-        while batch.len() < BATCH
-            && bytes < BATCH_BYTES
-            && let Some(row) = lines.next_row()?
-        {
-            bytes += row.spec.payload.len();
-            batch.push(row);
+        let next = lines.next_row()?;
+        let is_full = batch.len() >= BATCH || bytes >= BATCH_BYTES;
+        // The rows of a timer are written together.
+        let is_other = |last: &TimerRow| next.as_ref().is_none_or(|next| next.id.timer != last.id.timer);
+        if (is_full || next.is_none()) && batch.last().is_some_and(is_other) {
+            write_batch(store, std::mem::take(&mut batch), &mut imported)?;
+            bytes = 0;
+            progress(imported.rows);
         }
-        if batch.is_empty() {
-            return Ok(imported);
-        }
-        write_batch(store, batch, &mut imported)?;
-        progress(imported.rows);
+        let Some(row) = next else { return Ok(imported) };
+        bytes += row.spec.payload.len();
+        batch.push(row);
     }
 }
 
@@ -182,7 +182,7 @@ fn write_batch(store: &dyn Store, batch: Vec<TimerRow>, imported: &mut Imported)
     const MOST_NAMED: usize = 10;
 
     let ids: Vec<TimerId> = batch.iter().map(|row| row.id.timer).collect();
-    let ops = batch.into_iter().map(|row| WriteOp::Import(ImportOp { row })).collect();
+    let ops = ImportOp::of_rows(batch).into_iter().map(WriteOp::Import).collect();
     let (reply, answers) = channel();
     store.write(ops, Reply::new(move |result| drop(reply.send(result))));
     let answers = answers.recv().unwrap_or(Err(StoreError::Closed)).map_err(TransferError::Store)?;

@@ -310,6 +310,26 @@ pub struct DeadLetterOp {
 pub struct ImportOp {
     /// The row as it was in the other store.
     pub row: TimerRow,
+    /// Whether a later row of the timer that has its key is written too. If the key belongs to another timer of this store, neither of them is.
+    pub has_heir: bool,
+}
+
+impl ImportOp {
+    /// Returns what writes rows, of which all that belong to one timer follow one another in the order of their occurrences.
+    #[must_use]
+    pub fn of_rows(rows: Vec<TimerRow>) -> Vec<ImportOp> {
+        let mut ops: Vec<ImportOp> = Vec::with_capacity(rows.len());
+        let mut last_head = None;
+        for row in rows.into_iter().rev() {
+            let has_heir = last_head == Some(row.id.timer);
+            if row.is_head {
+                last_head = Some(row.id.timer);
+            }
+            ops.push(ImportOp { row, has_heir });
+        }
+        ops.reverse();
+        ops
+    }
 }
 
 /// The answer to an [`ImportOp`].

@@ -568,7 +568,7 @@ fn snapshots_and_imports(store: &dyn Store) {
     // The reference takes what this store has exported, and this store takes back what it has lost.
     let other = MemoryStore::new();
     let import = |store: &dyn Store| {
-        let ops = exported.iter().map(|row| WriteOp::Import(ImportOp { row: row.clone() }));
+        let ops = ImportOp::of_rows(exported.clone()).into_iter().map(WriteOp::Import);
         let answers = write_all(store, ops.collect());
         let is = |wanted: ImportAnswer| answers.iter().filter(|answer| **answer == WriteAnswer::Import(wanted)).count();
         (is(ImportAnswer::Written), is(ImportAnswer::Exists))
@@ -591,7 +591,7 @@ fn snapshots_and_imports(store: &dyn Store) {
 }
 
 fn import_row(store: &dyn Store, row: TimerRow) -> ImportAnswer {
-    match write(store, WriteOp::Import(ImportOp { row })) {
+    match write(store, WriteOp::Import(ImportOp { row, has_heir: false })) {
         WriteAnswer::Import(answer) => answer,
         other => panic!("not the answer to an import: {other:?}"),
     }
@@ -615,7 +615,7 @@ fn repeated_imports(store: &dyn Store) {
         foreign(4, NewTimer::every("tick", hour).first_at(start).times(2).key("twice")),
     ];
     let import = |wanted: ImportAnswer| {
-        let ops = exported.iter().map(|row| WriteOp::Import(ImportOp { row: row.clone() }));
+        let ops = ImportOp::of_rows(exported.to_vec()).into_iter().map(WriteOp::Import);
         let answers = write_all(store, ops.collect());
         answers.iter().filter(|answer| **answer == WriteAnswer::Import(wanted)).count()
     };
@@ -656,9 +656,13 @@ fn imports_without_their_key(store: &dyn Store) {
     take(&other, &node, entry);
     let exported = snapshot(&other);
     assert_eq!(exported.iter().map(|row| row.is_head).collect::<Vec<_>>(), [false, true]);
-    for row in exported {
-        assert_eq!(import_row(store, row), ImportAnswer::Conflict(holder.id.timer));
+    let in_flight = exported[0].clone();
+    for op in ImportOp::of_rows(exported) {
+        let conflict = WriteAnswer::Import(ImportAnswer::Conflict(holder.id.timer));
+        assert_eq!(write(store, WriteOp::Import(op)), conflict);
     }
+    // One that has lost its key to another timer has no later occurrence, and is not lost.
+    assert_eq!(import_row(store, in_flight), ImportAnswer::Written);
     // A dead letter needs no key.
     let dead = TimerRow { state: RowState::Dead, is_head: false, ..foreign(3, past("mail", 0).key("k")) };
     assert_eq!(import_row(store, dead), ImportAnswer::Written);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tourbillon_durable::TimerId;
 use tourbillon_durable::core::Input;
 use tourbillon_durable::store::{
-    Heartbeat, ImportAnswer, ImportOp, MemoryTables, NodeId, RowState, TimerRow, WriteAnswer, WriteOp,
+    Heartbeat, ImportAnswer, ImportOp, MemoryTables, NodeId, RowState, WriteAnswer, WriteOp,
 };
 
 use super::world::{Event, KINDS, LIMIT, World};
@@ -94,8 +94,8 @@ impl World {
     /// An export of all rows is imported into another store, with other shards: it has the same timers, and whole indexes (O4).
     fn copy(&mut self) {
         let mut copy = MemoryTables::new(if self.traits.shards == 1 { 8 } else { 1 });
-        let import = |row: &TimerRow| WriteOp::Import(ImportOp { row: row.clone() });
-        let ops: Vec<WriteOp> = self.store.tables.rows().map(import).collect();
+        let rows = self.store.tables.rows().cloned().collect();
+        let ops: Vec<WriteOp> = ImportOp::of_rows(rows).into_iter().map(WriteOp::Import).collect();
         let count = ops.len();
         let answers = copy.write(ops.clone(), self.store_now()).unwrap();
         assert!(answers.iter().all(|answer| *answer == WriteAnswer::Import(ImportAnswer::Written)), "{answers:?}");

@@ -176,7 +176,7 @@ impl SimStore {
                 let timer = TimerId::from_u128(!next.id.timer.as_u128());
                 let id = RowId { timer, occurrence: next.id.occurrence };
                 let double = TimerRow { id, is_head: false, ..next };
-                self.one(&WriteOp::Import(ImportOp { row: double }), now, applied);
+                self.one(&WriteOp::Import(ImportOp { row: double, has_heir: false }), now, applied);
             }
             (Flaw::Miscounts, WriteAnswer::Cancel(counts), _) => counts.cancelled += 1,
             (Flaw::HidesThatItIsStale, WriteAnswer::Extend(result), _) => *result = Ok(()),

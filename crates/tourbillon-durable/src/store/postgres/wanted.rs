@@ -37,7 +37,7 @@ impl<'b> Wanted<'b> {
                 WriteOp::Finish(op) => _ = wanted.timers.insert(op.id.timer),
                 WriteOp::Extend(op) => _ = wanted.timers.insert(op.id.timer),
                 WriteOp::DeadLetter(op) => _ = wanted.timers.insert(op.id.timer),
-                WriteOp::Import(ImportOp { row }) => {
+                WriteOp::Import(ImportOp { row, .. }) => {
                     wanted.timers.insert(row.id.timer);
                     row.spec.key.as_ref().map(|key| wanted.keys.insert((&row.spec.namespace, key)));
                 }

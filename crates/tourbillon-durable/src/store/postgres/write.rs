@@ -214,7 +214,7 @@ async fn transact(
     let imported: Vec<Uuid> = batch
         .iter()
         .filter_map(|op| match op {
-            WriteOp::Import(ImportOp { row }) => Some(row.id.timer.as_uuid()),
+            WriteOp::Import(ImportOp { row, .. }) => Some(row.id.timer.as_uuid()),
             _ => None,
         })
         .collect();

@@ -2,7 +2,7 @@
 
 use super::super::error::StoreError;
 use super::super::op::{
-    CancelCounts, CreateAnswer, CreateOp, DeadLetterOp, ImportAnswer, RescheduleAnswer, RescheduleOp, Target,
+    CancelCounts, CreateAnswer, CreateOp, DeadLetterOp, ImportAnswer, ImportOp, RescheduleAnswer, RescheduleOp, Target,
 };
 use super::super::query::DueEntry;
 use super::super::row::{EndedAs, RowId, RowState, TimerRow};
@@ -197,7 +197,8 @@ pub(super) fn dead_letter(
 /// Writes a row of another store. Owners and shards are this store's: a row that was being delivered is armed, and is delivered again.
 ///
 /// A row that the store has had before is not written, so that an import that is repeated revives nothing (Q2).
-pub(super) fn import(rows: &mut (impl Rows + ?Sized), row: TimerRow) -> Result<ImportAnswer, StoreError> {
+pub(super) fn import(rows: &mut (impl Rows + ?Sized), op: ImportOp) -> Result<ImportAnswer, StoreError> {
+    let ImportOp { row, has_heir } = op;
     // An earlier occurrence that was never claimed arms the later ones itself.
     let is_unclaimed = |row: &TimerRow| row.state == RowState::Armed && row.attempt == 0 && row.replayed_at.is_none();
     let has_it = |other: &TimerRow| other.id.occurrence >= row.id.occurrence || is_unclaimed(other);
@@ -207,8 +208,9 @@ pub(super) fn import(rows: &mut (impl Rows + ?Sized), row: TimerRow) -> Result<I
     if rows.last_ended(row.id.timer)?.is_some_and(|last| last >= row.id.occurrence) {
         return Ok(ImportAnswer::Ended);
     }
-    // Of a repeating timer also the occurrences that are being delivered need the key, so that none of them comes without the ones after it.
-    let is_of_series = row.spec.is_repeating() && row.state != RowState::Dead && row.replayed_at.is_none();
+    // An occurrence that is being delivered needs the key for the one after it, so that it does not come without that one. A dead letter has no part
+    // in the series, and one whose key was given to another timer has no heir.
+    let is_of_series = has_heir && row.state != RowState::Dead && row.replayed_at.is_none();
     if let Some(key) = row.spec.key.as_ref().filter(|_| row.is_head || is_of_series)
         && let Some(holder) = rows.head(&row.spec.namespace, key)?
         && (row.is_head || holder.id.timer != row.id.timer)

@@ -103,7 +103,7 @@ pub fn apply(rows: &mut (impl Rows + ?Sized), op: WriteOp) -> Result<WriteAnswer
         WriteOp::Claim(op) => WriteAnswer::Claim(deliveries::claim(rows, &op)?),
         WriteOp::Finish(op) => WriteAnswer::Finish(deliveries::finish(rows, op)?),
         WriteOp::Extend(op) => WriteAnswer::Extend(deliveries::extend(rows, &op)?),
-        WriteOp::Import(op) => WriteAnswer::Import(changes::import(rows, op.row)?),
+        WriteOp::Import(op) => WriteAnswer::Import(changes::import(rows, op)?),
     })
 }
 
