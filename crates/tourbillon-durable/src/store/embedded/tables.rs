@@ -475,10 +475,7 @@ mod tests {
 
     #[test]
     fn q5_a_scan_goes_on_after_its_view_and_keeps_no_memtable_that_was_filled_later() {
-        let folder = tempfile::tempdir().unwrap();
-        let directory = StoreDirectory::lock(folder.path()).unwrap();
-        let options = EmbeddedOptions::default().write_buffer(1 << 20);
-        let Opened { tables, mut totals, .. } = open(&directory, &options).unwrap();
+        let (_folder, Opened { tables, mut totals, .. }) = opened(1 << 20);
         let mut write = |key: u8, value: u8| {
             let mut changes = Changes::default();
             changes.put(&[b'r', key], &[value; 256 << 10]);
